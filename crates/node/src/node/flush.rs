@@ -347,15 +347,15 @@ mod tests {
         policy.on_proposed();
         (0..48).for_each(|_| policy.on_request(&mut one));
         (0..16).for_each(|_| policy.on_reply(&mut one));
-        assert!(!policy.delay.should_delay(MOMENT, true), "more has been asked than was answered");
+        assert!(!policy.delay.should_delay(MOMENT, true), "more requests were sent than replied to");
         policy.on_proposed();
         (0..16).for_each(|_| policy.on_request(&mut one));
         (0..47).for_each(|_| policy.on_reply(&mut one));
-        assert!(!policy.delay.should_delay(MOMENT, true), "the flush is not over");
+        assert!(!policy.delay.should_delay(MOMENT, true), "the batch is still in flight");
         policy.on_reply(&mut one);
         assert!(policy.delay.should_delay(MOMENT, true));
         (0..26).for_each(|_| policy.on_request(&mut one));
-        assert!(!policy.delay.should_delay(MOMENT, true), "most of what was answered is back");
+        assert!(!policy.delay.should_delay(MOMENT, true), "most of the replied requests have returned");
     }
 
     #[test]

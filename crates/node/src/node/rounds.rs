@@ -387,7 +387,7 @@ impl<O: Outbox> Node<O> {
         }
     }
 
-    /// Rejects a request that cannot wait for a round, or has waited in vain.
+    /// Rejects a request that cannot wait for a round, or whose round has failed for too long.
     fn refuse_waiting(&mut self, request: &RoundRequest, error: &Error, cx: &mut Cx<'_>) {
         match *request {
             // Without a reply the client tries again until its deadline.

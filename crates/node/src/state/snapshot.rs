@@ -127,7 +127,7 @@ impl Locks {
                 "an owner does not wait",
             )?;
             ensure(waiter.wants.names().all(|id| self.contains(*id)), "a waiter for no name")?;
-            ensure(waiter.claims == waiter.wants.envelope(), "claims that were not asked")?;
+            ensure(waiter.claims == waiter.wants.envelope(), "claims that were not requested")?;
         }
         let mut waiting = 0;
         for (id, owner) in &self.owners {

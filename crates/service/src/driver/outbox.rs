@@ -359,7 +359,7 @@ mod tests {
         assert!(!(node::Outbox::capacity(&outbox) == Capacity::Full));
         let added = [0; 4].map(|_| outbox.add(&file(FULL_BYTES / 4)) == Capacity::Full);
         assert_eq!(added, [false, false, false, true]);
-        assert!(!outbox.take_drained(), "nobody waits");
+        assert!(!outbox.take_drained(), "the node does not wait for room");
         assert!((node::Outbox::capacity(&outbox) == Capacity::Full));
         assert!(!outbox.take_drained(), "there is none");
         assert!(take(&outbox).is_ready());
@@ -398,7 +398,7 @@ mod tests {
         let ((outbox, mut client), mut scratch) = (connected().await, Frames::default());
         let mut sent = Vec::new();
         while !outbox.lock().task_writes {
-            assert!(sent.len() < 100, "all of it goes through though nobody reads");
+            assert!(sent.len() < 100, "the socket takes all bytes although no client reads");
             sent.push(file(1_000_000));
             outbox.add(&sent[sent.len() - 1]);
             outbox.flush(&mut scratch);

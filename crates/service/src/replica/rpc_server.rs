@@ -180,7 +180,7 @@ impl<M: Machine> Replica<M> {
     fn vote_request(&self, ballot: &Ballot) -> Result<VoteRequest<Types<M>>, String> {
         check_vote(ballot.vote)?;
         if ballot.vote.committed || ballot.vote.node == self.inner.identity.node {
-            return Err("a candidate asks for its own election, and before it is elected".to_owned());
+            return Err("a request for a vote from an elected leader, or in this node's own name".to_owned());
         }
         check_id(ballot.last, ballot.vote)?;
         let mut request = VoteRequest::new(raft_vote(ballot.vote), ballot.last.map(raft_id));

@@ -85,7 +85,7 @@ fn a_lock_passes_along_the_line_while_the_disk_hangs() {
             guard = waits.granted().await.unwrap();
             assert!(guard.fence() > fence);
         }
-        assert!(releases.iter().all(|release| !release.is_finished()), "nobody is told what is not durable");
+        assert!(releases.iter().all(|release| !release.is_finished()), "no reply is sent before the sync");
         let reads = tokio::spawn(async move { asks.why("x").await });
         node.gate.open();
         for release in releases {

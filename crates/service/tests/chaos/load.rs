@@ -213,7 +213,7 @@ pub async fn finals(cluster: &Cluster) -> Result<Vec<Finals>, String> {
     let mut all = Vec::new();
     for address in cluster.addresses() {
         let files = connect(&address).await.files();
-        let failed = |error: Error| format!("{address}, asked at the end: {}", error.message);
+        let failed = |error: Error| format!("{address}, read at the end: {}", error.message);
         let mut finals = Finals { registers: Vec::new(), numbered: Vec::new() };
         for file in 0..FEW {
             let file = files.read(&register(file)).await.map_err(failed)?;

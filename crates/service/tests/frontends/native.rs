@@ -329,7 +329,7 @@ async fn a_break_is_sent_at_each_resume_until_the_release() {
     holder.send([resume]).await;
     assert!(matches!(holder.receive().await, Some(Message::Resumed(_))));
     holder.send([v1::KeepAlive { token: 7 }]).await;
-    assert!(matches!(holder.receive().await, Some(Message::KeptAlive(_))), "nothing is left to tell");
+    assert!(matches!(holder.receive().await, Some(Message::KeptAlive(_))), "no break is left to report");
     drop((holder, operator));
     server.shutdown().await;
 }

@@ -191,7 +191,7 @@ async fn newcomers_at_the_same_moment_have_different_numbers() {
     let mut numbers = BTreeSet::new();
     for stranger in strangers {
         for node in stranger.await.unwrap() {
-            assert!(numbers.insert(node), "two are told that they are node {node}");
+            assert!(numbers.insert(node), "two nodes got the number {node}");
         }
     }
     assert_eq!(numbers.len(), TIMES * (MAX_NODES - 1));

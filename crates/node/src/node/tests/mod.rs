@@ -70,7 +70,7 @@ impl Outbox for Recorder {
     }
 }
 
-/// The world of the node: an empty state, and a cluster of nobody.
+/// The environment of the node: an empty state, and a cluster without members.
 struct World {
     state: State,
     status: Status,

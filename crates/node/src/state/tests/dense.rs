@@ -147,7 +147,7 @@ impl Dense {
             return Err("a deadlock that stands is counted again".into());
         }
         if !is_counted && !still.is_subset(standing) {
-            return Err(format!("{still:?} are in a deadlock, of which nobody was told"));
+            return Err(format!("{still:?} are in a deadlock that no rejection reported"));
         }
         Ok(still)
     }

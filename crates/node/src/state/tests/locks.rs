@@ -334,7 +334,7 @@ fn a_downgrade_lets_the_others_share() {
     assert_eq!(w.granted(b, t), None);
 }
 
-// --- 3. Who is granted next
+// --- 3. The order of grants
 
 #[test]
 fn waiters_are_served_by_priority_then_by_entry() {

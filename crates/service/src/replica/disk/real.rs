@@ -383,7 +383,7 @@ mod tests {
         let (ones, aligned) = block(1);
         let failed = file.write_at(&ones[aligned], 0).unwrap_err();
         assert_eq!(failed.kind(), io::ErrorKind::StorageFull);
-        assert_eq!(file.size().unwrap(), 0, "nobody knows what is on the disk now");
+        assert_eq!(file.size().unwrap(), 0, "the content on the disk is unknown now");
     }
 
     #[test]

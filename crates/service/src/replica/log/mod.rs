@@ -9,7 +9,7 @@
 //! - `index`: the state that the records on disk add up to.
 //! - `writer`: writes batches, syncs, and changes segments.
 //! - `blocks`: writes the end of the log in whole blocks, without the page cache.
-//! - `recover`: tells a torn tail from corruption.
+//! - `recover`: distinguishes a torn tail from corruption.
 //!
 //! `docs/log-format.md` specifies the format byte by byte. The log does not depend on consensus: an entry is
 //! a term, an index and bytes.

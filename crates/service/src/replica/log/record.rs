@@ -10,7 +10,7 @@
 //! elsewhere are never valid, nor are bytes that a client stored to look like a record.
 //!
 //! The tag's highest bit marks the last record of a batch. Without it, a bad record between batch 7 and a
-//! valid record of batch 8 could belong to either. Recovery could then not tell a torn tail from corruption.
+//! valid record of batch 8 could belong to either. Recovery could then not distinguish a torn tail from corruption.
 
 use super::{LogId, Vote};
 

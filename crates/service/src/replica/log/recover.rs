@@ -145,7 +145,7 @@ impl Reader {
         Ok(at)
     }
 
-    /// Tells a torn tail from corruption. `at` is the offset of the first invalid record, `whole` the end of
+    /// Distinguishes a torn tail from corruption. `at` is the offset of the first invalid record, `whole` the end of
     /// the last whole batch.
     fn judge(
         &mut self,

@@ -173,7 +173,7 @@ fn a_proposal_of_a_leader_cut_off_is_never_reported_as_applied() {
 }
 
 /// A follower may forward requests just before the leader loses its majority. They get a reply, though it
-/// does not tell the outcome.
+/// leaves the outcome unknown.
 #[test]
 fn a_leader_cut_off_answers_its_peers_all_the_same() {
     run(async {

@@ -401,8 +401,8 @@ fn invalid_messages_of_a_leader_are_rejected() {
         }
         for vote in [LEADER, Vote { node: 1, term: 9, committed: false }] {
             let ballot = || Ballot { vote, last: None, transfer: true };
-            follower.refuses(&Request::Vote(ballot()), "a candidate asks").await;
-            follower.refuses(&Request::PreVote(ballot()), "a candidate asks").await;
+            follower.refuses(&Request::Vote(ballot()), "a request for a vote").await;
+            follower.refuses(&Request::PreVote(ballot()), "a request for a vote").await;
         }
         // Entries 0 and 1 are committed and have term 1.
         follower.replica.wait_for(|status| status.applied >= Some(id(1, 1))).await.unwrap();

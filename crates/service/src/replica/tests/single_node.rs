@@ -153,7 +153,11 @@ fn consensus_that_stops_is_a_failure_and_an_entry_is_none() {
         }
         replica.inner.raft.shutdown().await.unwrap();
         assert_eq!(failed.await, "consensus has stopped: raft stopped");
-        assert_eq!(replica.failed().await, "consensus has stopped: raft stopped", "whoever asks later");
+        assert_eq!(
+            replica.failed().await,
+            "consensus has stopped: raft stopped",
+            "a later caller gets the same reason"
+        );
     });
 }
 

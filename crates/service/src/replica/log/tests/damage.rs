@@ -182,7 +182,11 @@ fn records_of_a_failed_sync_are_written_again_before_use() {
         disk.mend();
         // The process restarts, but the machine does not.
         let mut log = Bare::open_with(&disk, large).unwrap();
-        assert_eq!(log.state.last, Some(id(2, 3)), "seed {seed}: not to be told from what is durable");
+        assert_eq!(
+            log.state.last,
+            Some(id(2, 3)),
+            "seed {seed}: it cannot be distinguished from durable data"
+        );
         log.commit(&[entries(2, 4..5, 100)]).unwrap();
         disk.crash();
         let log = Bare::open_with(&disk, large).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
