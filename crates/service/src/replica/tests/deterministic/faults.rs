@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -24,13 +25,14 @@ enum Fault {
     TearWrite,
     FailSyncs,
     SlowDisk,
+    FillDisk,
     Restart,
     Transfer,
     ChangeMembership,
     Snapshot,
 }
 
-const ALL: [Fault; 14] = [
+const ALL: [Fault; 15] = [
     Fault::Partition,
     Fault::IsolateLeader,
     Fault::CutPower,
@@ -41,6 +43,7 @@ const ALL: [Fault; 14] = [
     Fault::TearWrite,
     Fault::FailSyncs,
     Fault::SlowDisk,
+    Fault::FillDisk,
     Fault::Restart,
     Fault::Transfer,
     Fault::ChangeMembership,
@@ -123,6 +126,13 @@ async fn inject_one(group: &Arc<Group>, fault: Fault) {
                 sleep(Duration::from_millis(ms)).await;
                 seeded::slow_down(node, false);
             });
+        }
+        Fault::FillDisk => {
+            let is_full = group.with(|state| state.slot(node).is_full.clone());
+            // The node lives on while it needs no new segment. It cannot write a snapshot.
+            if group.break_disk(node, |_| is_full.store(true, Ordering::Relaxed)) {
+                count(group, |sometimes| &mut sometimes.full_disks);
+            }
         }
         Fault::Restart => {
             group.stop(node).await;

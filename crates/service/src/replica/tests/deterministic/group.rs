@@ -1,14 +1,19 @@
 //! The nodes of a run, and their power.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::super::support::{Act, Hooked, Notebook, quick};
 use super::judge::{Judge, Sometimes};
 use super::links::{Link, Links};
 use super::seeded;
 use crate::replica::disk::SimDisk;
+use crate::replica::log::is_segment;
 use crate::replica::{Deliveries, Identity, NodeId, Options, Replica};
 
 /// The longest virtual time in which a node must have started or stopped.
@@ -45,8 +50,11 @@ pub(super) struct Slot {
     pub(super) boot: u64,
     /// `None` while the node is down or starts.
     pub(super) replica: Option<Replica<Notebook>>,
-    /// `true` if the disk fails. The node then stops, and its power is cut.
+    /// `true` if the disk fails or is full. If the node then stops, its power is cut.
     pub(super) is_broken: bool,
+    /// `true` while the disk has no space: no file is created, and only the prepared segments of the log can
+    /// be written. A start of the node frees space.
+    pub(super) is_full: Arc<AtomicBool>,
     /// `true` if the node was ordered to stop.
     pub(super) is_stopping: bool,
 }
@@ -58,6 +66,7 @@ impl Group {
             boot: 0,
             replica: None,
             is_broken: false,
+            is_full: Arc::default(),
             is_stopping: false,
         };
         Arc::new(Self(Mutex::new(State {
@@ -108,16 +117,21 @@ impl Group {
 
     /// Starts a node that is down, with the contents of its disk.
     pub(super) async fn start(self: &Arc<Self>, node: NodeId) {
-        let (disk, boot) = self.with(|state| {
+        let (disk, boot, is_full) = self.with(|state| {
             let slot = state.slot(node);
             slot.boot += 1;
             (slot.is_broken, slot.is_stopping) = (false, false);
-            (slot.disk.handle(), slot.boot)
+            slot.is_full.store(false, Ordering::Relaxed);
+            (slot.disk.handle(), slot.boot, slot.is_full.clone())
         });
         seeded::note(|| format!("node {node} starts"));
         let disk = Hooked::new(disk, move |act: Act, name: &str| {
             seeded::note(|| format!("node {node}: {act:?} {name}"));
-            Ok(())
+            let needs_space = act == Act::Create || act == Act::Write && !is_segment(name);
+            match needs_space && is_full.load(Ordering::Relaxed) {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(()),
+            }
         });
         let link = Arc::new(Link { from: node, boot, group: Arc::downgrade(self) });
         let identity = Identity { cluster: 7, node };
@@ -225,9 +239,16 @@ pub(super) fn count(group: &Group, field: impl FnOnce(&mut Sometimes) -> &mut u6
     group.with(|state| *field(&mut state.judge.sometimes) += 1);
 }
 
-/// Passes the deliveries of a boot to the judge.
+/// Passes the deliveries of a boot to the judge. Some receivers are slow: their replica must wait for them.
 async fn judge_deliveries(group: Arc<Group>, node: NodeId, boot: u64, mut deliveries: Deliveries<Notebook>) {
+    let is_slow = seeded::one_in(4);
+    if is_slow {
+        count(&group, |sometimes| &mut sometimes.slow_receivers);
+    }
     while let Some(batch) = deliveries.recv().await {
+        if is_slow {
+            sleep(Duration::from_millis(seeded::below(40))).await;
+        }
         if !group.is_boot(node, boot) {
             continue;
         }

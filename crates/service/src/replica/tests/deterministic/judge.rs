@@ -33,7 +33,7 @@ macro_rules! sometimes {
 sometimes! {
     acknowledged retry unknown reads reads_refused
     requests_lost replies_lost cut_messages partitions leaders_isolated
-    power_cuts power_cuts_of_all cuts_while_ahead torn_writes failed_syncs ends_by_disk slow_disks restarts
+    power_cuts power_cuts_of_all cuts_while_ahead torn_writes failed_syncs ends_by_disk slow_disks full_disks slow_receivers restarts
     cuts_after_vote cuts_after_append cuts_after_result
     elections transfers conflicts votes_refused
     forwarded voters_removed voters_added snapshots_taken snapshots_installed

@@ -6,8 +6,9 @@
 //! of tokio or openraft gives another run.
 //!
 //! **Faults.** Lost and late messages, partitions, isolated leaders. Power cuts of one node or of all, also
-//! right after a vote, an append or a result. Torn writes, failed syncs, slow disks. Restarts, transfers of
-//! the leadership, changes of the membership, snapshots.
+//! right after a vote, an append or a result. Torn writes, failed syncs, slow and full disks. Receivers that
+//! are slow to take what was applied. Restarts, transfers of the leadership, changes of the membership,
+//! snapshots.
 //!
 //! **Judgement.** A term has one leader. A node votes at most once per term, also across restarts. All nodes
 //! apply the same entries at the same index. No acknowledged command is lost, and no command that was
