@@ -88,3 +88,14 @@ fn an_expiry_of_another_term_does_not_end_a_lease_of_this_one() {
         assert_eq!(fixture.node.leases.on_keep_alive(due, session), KeepAliveResult::Unknown);
     }
 }
+
+#[test]
+fn a_session_that_the_state_has_already_ended_is_not_opened() {
+    let mut fixture = Fixture::attached(1);
+    fixture.request(1, ClientRequest::Open { ttl_ms: 10_000, lock_delay_ms: 0, label: String::new() });
+    // The state contains a later entry, which ended the session.
+    let effects = vec![Effect::SessionOpened { session: SessionId(9), secret: 0x5ec_2e7 }];
+    fixture.handle(Input::Applied { id: LogId::default(), effects });
+    assert_eq!(fixture.outbox(1).close_reason(), Some(Code::SessionEnded));
+    assert_eq!(fixture.outbox(1).read(), []);
+}
