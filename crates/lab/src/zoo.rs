@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::case;
 use crate::problem::Facts;
 use crate::problems::mutex::check::Judged;
-use crate::problems::mutex::{Scenario, Work, run_made};
+use crate::problems::mutex::{Scenario, Workload, run_made};
 use crate::problems::snapshot;
 
 /// What came of looking at a mutant. The names are those of the JSON object.
@@ -154,7 +154,7 @@ fn simulate(
 
 /// Which promised property a run of the fair ring with that flaw breaks first.
 fn fair_ring(flaw: &'static str, nodes: u32, relay: bool, seed: u64) -> Result<Option<String>, String> {
-    let load = if relay { Work::Relay } else { Work::High };
+    let load = if relay { Workload::Relay } else { Workload::High };
     let mut scenario = Scenario { algorithm: "fair-ring".into(), load, entries: 20, ..Scenario::default() };
     scenario.setup.nodes = nodes;
     scenario.setup.seed = seed;

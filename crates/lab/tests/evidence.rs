@@ -7,7 +7,7 @@ use conclave_algorithms::election::bully::Timer;
 use conclave_algorithms::election::{Bully, Command, Election, Event, Group};
 use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, Protocol, Ratio, Verdict};
 use conclave_lab::problem::{self, Facts, Report as _, Scenario};
-use conclave_lab::problems::mutex::Work;
+use conclave_lab::problems::mutex::Workload;
 use conclave_lab::problems::{deadlock, detector as detectors, election, mutex, snapshot, timesync};
 use conclave_sim::{End, Fault};
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ fn nothing_holds_in_a_run_without_work() {
 #[test]
 fn nothing_holds_if_all_sites_crash_at_the_start() {
     assert_nothing_holds::<mutex::Scenario>(|scenario| {
-        scenario.load = Work::High;
+        scenario.load = Workload::High;
         all_crash_at_once(scenario);
     });
     assert_nothing_holds::<election::Scenario>(all_crash_at_once);
@@ -177,7 +177,7 @@ fn a_suspicion_that_stands_at_the_end_lowers_the_accuracy() {
 #[test]
 fn one_site_alone_cannot_break_exclusion_or_consistency() {
     for card in mutex::Scenario::cards() {
-        let mut scenario = mutex::Scenario { load: Work::High, entries: 5, ..Default::default() };
+        let mut scenario = mutex::Scenario { load: Workload::High, entries: 5, ..Default::default() };
         scenario.set_algorithm(card.name);
         scenario.setup.nodes = 1;
         let facts = facts(&scenario);
@@ -230,12 +230,12 @@ fn a_run_with_the_default_work_puts_properties_to_the_test() {
 #[test]
 fn me3_is_judged_where_requests_follow_each_other_and_not_with_one_request_at_a_time() {
     let verdict = |load| facts(&mutex::Scenario { load, ..Default::default() }).properties["ME3"];
-    assert_eq!((verdict(Work::Low), verdict(Work::Relay)), (Verdict::NotJudged, Verdict::Holds));
+    assert_eq!((verdict(Workload::Low), verdict(Workload::Relay)), (Verdict::NotJudged, Verdict::Holds));
 }
 
 #[test]
 fn the_order_of_more_than_128_sites_is_not_judged() {
-    let mut scenario = mutex::Scenario { load: Work::High, entries: 300, ..Default::default() };
+    let mut scenario = mutex::Scenario { load: Workload::High, entries: 300, ..Default::default() };
     scenario.setup.nodes = 129;
     let facts = facts(&scenario);
     assert_eq!(facts.properties["ME3"], Verdict::NotJudged);
@@ -335,7 +335,7 @@ fn a_long_run_is_not_bounded_by_a_small_budget() {
         assert!(facts.passed() && !facts.is_bounded(), "{:?} {}", facts.bounded, facts.command);
         assert!(facts.events > 10 * budget, "{} events: {}", facts.events, facts.command);
     };
-    let mut long = mutex::Scenario { load: Work::High, entries: 2_000, ..Default::default() };
+    let mut long = mutex::Scenario { load: Workload::High, entries: 2_000, ..Default::default() };
     long.setup.budget = 500;
     passes(facts(&long), 500);
     let mut long = election::Scenario { elections: 1_000, ..Default::default() };
@@ -353,12 +353,12 @@ fn a_long_run_is_not_bounded_by_a_small_budget() {
 #[test]
 fn a_run_with_long_breaks_is_not_bounded() {
     let loads = ["poisson:3h", "burst:3,2h", "script:0@1ms,1@5h"];
-    for load in loads.map(|load| load.parse::<Work>().expect("well formed")) {
+    for load in loads.map(|load| load.parse::<Workload>().expect("well formed")) {
         let facts = facts(&mutex::Scenario { load, entries: 5, ..Default::default() });
         assert!(facts.passed() && !facts.is_bounded(), "{:?} {}", facts.bounded, facts.command);
         assert!(Duration::from_nanos(facts.simulated_ns) > Duration::from_secs(3_600), "{}", facts.command);
     }
-    let mut cut = mutex::Scenario { load: Work::High, ..Default::default() };
+    let mut cut = mutex::Scenario { load: Workload::High, ..Default::default() };
     cut.setup.faults.push(Fault::parse_partition("0@5ms..10h").expect("well formed"));
     assert!(!facts(&cut).is_bounded());
 }

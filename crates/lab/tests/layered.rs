@@ -12,14 +12,14 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ve
 use conclave_kernel::trace::{Json, RawInput};
 use conclave_kernel::{NodeId, Property};
 use conclave_lab::problem;
-use conclave_lab::problems::mutex::{Report, Scenario, Work};
+use conclave_lab::problems::mutex::{Report, Scenario, Workload};
 use conclave_lab::sweep::sweep;
 use conclave_sim::Fault;
 
 const MS: Duration = Duration::from_millis(1);
 
 fn scenario(algorithm: &str, crashes: &[&str]) -> Scenario {
-    let mut scenario = Scenario { algorithm: algorithm.into(), load: Work::High, ..Scenario::default() };
+    let mut scenario = Scenario { algorithm: algorithm.into(), load: Workload::High, ..Scenario::default() };
     let crashes = crashes.iter().map(|crash| Fault::parse_crash(crash).expect("it is well formed"));
     scenario.setup.faults.extend(crashes);
     scenario.entries = 400;
@@ -109,7 +109,7 @@ fn without_faults_every_exit_happened_before_the_next_entry() {
         let reports = sweep(
             0..1_000,
             |seed| {
-                let load = if seed % 2 == 0 { Work::High } else { Work::Poisson { mean: 3 * MS } };
+                let load = if seed % 2 == 0 { Workload::High } else { Workload::Poisson { mean: 3 * MS } };
                 let mut scenario = Scenario { load, ..scenario(card.name, &[]) };
                 (scenario.setup.seed, scenario.setup.nodes) = (seed, 3 + (seed % 5) as u32);
                 scenario.entries = 30;

@@ -3,7 +3,7 @@
 use crate::support::{MS, assert_served, broke, names, reports, run, scenario};
 use conclave_algorithms::mutex::CARDS;
 use conclave_kernel::{NodeId, Ratio, Verdict};
-use conclave_lab::problems::mutex::{Scenario, Work};
+use conclave_lab::problems::mutex::{Scenario, Workload};
 use conclave_sim::{Delay, Fault, Order};
 
 fn crash(text: &str) -> Fault {
@@ -15,7 +15,7 @@ fn crash(text: &str) -> Fault {
 #[test]
 fn lamport_over_channels_that_reorder_breaks_me1_and_me2() {
     for algorithm in ["lamport", "lamport-omission"] {
-        let mut reordered = Scenario { entries: 60, ..scenario(algorithm, 3, Work::Relay) };
+        let mut reordered = Scenario { entries: 60, ..scenario(algorithm, 3, Workload::Relay) };
         reordered.setup.delay = Delay::Uniform(MS / 1000, 5 * MS);
         reordered.setup.order = Order::Any;
         let runs = reports(0..100, &reordered, |scenario| scenario);
@@ -39,7 +39,7 @@ fn lamport_over_channels_that_reorder_breaks_me1_and_me2() {
 /// Judging ME1 causally finds what overlap misses: some run breaks the one and not the other, never the reverse.
 #[test]
 fn the_causal_verdict_catches_more_than_overlap() {
-    let mut reordered = Scenario { entries: 60, ..scenario("lamport", 3, Work::Pair) };
+    let mut reordered = Scenario { entries: 60, ..scenario("lamport", 3, Workload::Pair) };
     reordered.setup.delay = Delay::Uniform(MS / 1000, 5 * MS);
     reordered.setup.order = Order::Any;
     reordered.cs = MS / 100;
@@ -53,7 +53,7 @@ fn the_causal_verdict_catches_more_than_overlap() {
 #[test]
 fn nobody_survives_loss() {
     for algorithm in names() {
-        let mut lossy = Scenario { entries: 300, ..scenario(algorithm, 5, Work::High) };
+        let mut lossy = Scenario { entries: 300, ..scenario(algorithm, 5, Workload::High) };
         lossy.setup.loss = Ratio::percent(5);
         let runs = reports(0..20, &lossy, |scenario| scenario);
         assert!(runs.iter().all(|report| report.facts.ledger.lost > 0), "{algorithm}: nothing was lost");
@@ -68,7 +68,7 @@ fn nobody_survives_loss() {
 #[test]
 fn nobody_survives_corruption() {
     for algorithm in names() {
-        let mut damaged = Scenario { entries: 100, ..scenario(algorithm, 5, Work::High) };
+        let mut damaged = Scenario { entries: 100, ..scenario(algorithm, 5, Workload::High) };
         damaged.setup.corrupt = Ratio::percent(5);
         let runs = reports(0..20, &damaged, |scenario| scenario);
         assert!(
@@ -82,7 +82,7 @@ fn nobody_survives_corruption() {
 #[test]
 fn duplicates_are_harmless_where_the_card_says_so() {
     for card in CARDS.iter().filter(|card| !card.needs.no_duplication) {
-        let mut doubled = Scenario { entries: 100, ..scenario(card.name, 5, Work::High) };
+        let mut doubled = Scenario { entries: 100, ..scenario(card.name, 5, Workload::High) };
         doubled.setup.delay = Delay::Exponential(MS);
         doubled.setup.order = Order::Any;
         doubled.setup.duplicate = Ratio::percent(20);
@@ -98,7 +98,7 @@ fn duplicates_are_harmless_where_the_card_says_so() {
 #[test]
 fn a_duplicate_is_fatal_where_the_card_needs_none() {
     for card in CARDS.iter().filter(|card| card.needs.no_duplication) {
-        let mut doubled = Scenario { entries: 20, ..scenario(card.name, 5, Work::High) };
+        let mut doubled = Scenario { entries: 20, ..scenario(card.name, 5, Workload::High) };
         doubled.setup.delay = Delay::Exponential(MS);
         doubled.setup.duplicate = Ratio::percent(10);
         let mut runs = (0..60).map(|seed| {
@@ -113,7 +113,7 @@ fn a_duplicate_is_fatal_where_the_card_needs_none() {
 fn the_rings_die_with_one_crash() {
     for algorithm in ["token-ring", "fair-ring"] {
         for victim in 0..5 {
-            for load in [Work::Low, Work::High] {
+            for load in [Workload::Low, Workload::High] {
                 let mut ring = Scenario { entries: 100, ..scenario(algorithm, 5, load) };
                 ring.setup.faults = vec![crash(&format!("{victim}@20ms"))];
                 let report = run(&ring);
@@ -127,7 +127,7 @@ fn the_rings_die_with_one_crash() {
 #[test]
 fn central_survives_the_crash_of_an_idle_client_and_of_nobody_else() {
     // Site 0 asks first, and is inside until 1ms; site 4 asks last: it is idle when it dies.
-    let mut idle = Scenario { entries: 100, ..scenario("central", 5, Work::Low) };
+    let mut idle = Scenario { entries: 100, ..scenario("central", 5, Workload::Low) };
     idle.setup.faults = vec![crash("4@1500us")];
     let report = run(&idle);
     assert_served(&report, 100);
@@ -138,7 +138,7 @@ fn central_survives_the_crash_of_an_idle_client_and_of_nobody_else() {
     assert!(broke(&run(&idle), "ME2"), "the coordinator died, and there is no election yet");
 
     // Everybody asks at once; site 2 is somewhere in the queue when it dies.
-    let mut waiting = Scenario { entries: 100, ..scenario("central", 5, Work::High) };
+    let mut waiting = Scenario { entries: 100, ..scenario("central", 5, Workload::High) };
     waiting.setup.faults = vec![crash("2@3ms")];
     assert!(broke(&run(&waiting), "ME2"), "the grant went to a dead client");
 }
@@ -152,7 +152,7 @@ fn maekawa_survives_the_crash_of_a_site_in_no_needed_quorum() {
     assert_eq!((needing.len(), able.len()), (3, 4), "in a plane everybody is in K quorums");
     let run_of = |sites: &[NodeId]| {
         let requests = (0..40u32).map(|turn| (10 * MS * (turn + 1), sites[turn as usize % sites.len()]));
-        let mut script = scenario("maekawa", 7, Work::Script(requests.collect()));
+        let mut script = scenario("maekawa", 7, Workload::Script(requests.collect()));
         script.setup.faults = vec![crash("6@5ms")];
         run(&script)
     };
@@ -165,7 +165,7 @@ fn maekawa_survives_the_crash_of_a_site_in_no_needed_quorum() {
 #[test]
 fn a_death_does_not_end_the_work_of_the_living() {
     for algorithm in ["suzuki-kasami", "raymond", "naimi-trehel"] {
-        let mut low = Scenario { entries: 60, ..scenario(algorithm, 7, Work::Low) };
+        let mut low = Scenario { entries: 60, ..scenario(algorithm, 7, Workload::Low) };
         // A leaf, nobody's father, before it ever asked.
         low.setup.faults = vec![crash("6@500us")];
         assert_served(&run(&low), 60);
@@ -176,7 +176,7 @@ fn a_death_does_not_end_the_work_of_the_living() {
 #[test]
 fn an_idle_site_comes_back_and_takes_its_turns() {
     for recovery in ["4@1500us..40ms", "4@1500us..40ms,amnesia"] {
-        let mut low = Scenario { entries: 100, ..scenario("central", 5, Work::Low) };
+        let mut low = Scenario { entries: 100, ..scenario("central", 5, Workload::Low) };
         low.setup.faults = vec![crash(recovery)];
         let report = run(&low);
         assert_served(&report, 100);
@@ -190,7 +190,7 @@ fn an_idle_site_comes_back_and_takes_its_turns() {
 fn a_death_inside_leaves_the_meters_right() {
     // Site 1 enters at 4ms (2T after the first left and all was quiet) and dies inside; recovery lets it leave.
     let requests = vec![(MS, NodeId(1)), (50 * MS, NodeId(2)), (90 * MS, NodeId(3))];
-    let mut script = scenario("central", 5, Work::Script(requests));
+    let mut script = scenario("central", 5, Workload::Script(requests));
     script.cs = 10 * MS;
     script.setup.faults = vec![crash("1@5ms..20ms")];
     let report = run(&script);
@@ -202,7 +202,7 @@ fn a_death_inside_leaves_the_meters_right() {
 
 #[test]
 fn a_fault_that_was_asked_for_and_never_struck_fails_the_run() {
-    let mut late = scenario("central", 5, Work::Low);
+    let mut late = scenario("central", 5, Workload::Low);
     late.setup.faults = vec![crash("4@1h")];
     let ring = Scenario { algorithm: "token-ring".into(), ..late };
     let report = run(&ring);
@@ -213,7 +213,7 @@ fn a_fault_that_was_asked_for_and_never_struck_fails_the_run() {
 #[test]
 fn a_partition_that_holds_delays_and_one_that_drops_starves() {
     for algorithm in names() {
-        let mut cut = Scenario { entries: 60, ..scenario(algorithm, 5, Work::High) };
+        let mut cut = Scenario { entries: 60, ..scenario(algorithm, 5, Workload::High) };
         cut.setup.faults = vec![Fault::parse_partition("0+1@10ms..200ms").expect("a cut")];
         let held = run(&cut);
         assert_served(&held, 60);

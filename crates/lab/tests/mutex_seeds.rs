@@ -6,7 +6,7 @@
 use crate::support::{MS, assert_served, run, scenario};
 use conclave_algorithms::mutex::CARDS;
 use conclave_lab::problem::Scenario as _;
-use conclave_lab::problems::mutex::{Report, Scenario, Work};
+use conclave_lab::problems::mutex::{Report, Scenario, Workload};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{CutLoss, FaultKind, Order};
 
@@ -16,10 +16,10 @@ const SEEDS: u64 = 550;
 fn drawn(algorithm: &str, seed: u64) -> Scenario {
     let nodes = 3 + (seed % 11) as u32;
     let load = match seed / 11 % 4 {
-        0 => Work::High,
-        1 => Work::Burst { size: nodes, every: 8 * MS },
-        2 => Work::Poisson { mean: 3 * MS },
-        _ => Work::Relay,
+        0 => Workload::High,
+        1 => Workload::Burst { size: nodes, every: 8 * MS },
+        2 => Workload::Poisson { mean: 3 * MS },
+        _ => Workload::Relay,
     };
     let mut scenario = Scenario { entries: 60, ..scenario(algorithm, nodes, load) };
     scenario.setup.seed = seed;
@@ -86,7 +86,7 @@ fn the_command_of_a_drawn_world_names_everything_that_struck() {
 /// A failure is shrunk to something smaller that still fails in the same way.
 #[test]
 fn a_failing_world_is_shrunk_to_a_smaller_one_that_fails_alike() {
-    let mut failing = Scenario { entries: 60, ..scenario("lamport", 5, Work::Relay) };
+    let mut failing = Scenario { entries: 60, ..scenario("lamport", 5, Workload::Relay) };
     failing.setup.delay = "uniform:1us..20ms".parse().expect("a delay");
     failing.setup.order = Order::Any;
     let broken = (0..50).find_map(|seed| {

@@ -10,7 +10,7 @@ use conclave_lab::diagram::span::Span;
 use conclave_lab::log::Log;
 use conclave_lab::problem;
 use conclave_lab::problems::election::{Ranks, Start, Trigger};
-use conclave_lab::problems::mutex::Work;
+use conclave_lab::problems::mutex::Workload;
 use conclave_lab::problems::snapshot::{App, Shot};
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
 
@@ -118,7 +118,7 @@ pub struct ProblemArgs {
     /// Mutex: the times and sites of the requests: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or
     /// script:NODE@TIME,... [default: low]
     #[arg(long, value_name = "LOAD")]
-    pub load: Option<Work>,
+    pub load: Option<Workload>,
     /// Mutex: the number of requests, over all sites [default: 100]
     #[arg(long, value_name = "N")]
     pub entries: Option<u64>,

@@ -7,7 +7,7 @@ use conclave_kernel::{Card, Load, Measure};
 use serde::Serialize;
 
 use super::scenario::uses_quorums;
-use super::{Report, Scenario, Work, size_at};
+use super::{Report, Scenario, Workload, size_at};
 use crate::diagram::plot::{self, Axis, Formula, Plot, Point, Scale, Series};
 use crate::problem::{Facts, run};
 
@@ -56,11 +56,11 @@ pub fn two_turns(nodes: u32) -> u64 {
 
 /// Runs one algorithm at one size, with the number of requests of `base`.
 pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
-    let with = |load: Work| {
+    let with = |load: Workload| {
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
         scenario.setup.nodes = nodes;
-        if load == Work::Pair {
+        if load == Workload::Pair {
             scenario.cs = long_section(base, nodes);
         }
         scenario.load = load;
@@ -70,9 +70,9 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     Ok(Row {
         algorithm: card.name,
         nodes,
-        low: with(Work::Low)?,
-        pair: with(Work::Pair)?,
-        high: with(Work::High)?,
+        low: with(Workload::Low)?,
+        pair: with(Workload::Pair)?,
+        high: with(Workload::High)?,
         card,
     })
 }

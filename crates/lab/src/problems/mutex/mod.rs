@@ -24,7 +24,7 @@ use conclave_kernel::{Effect, NodeId, Size, Time, Violation};
 use conclave_sim::{Desk, Director, Recording, World};
 
 pub use report::{Delays, Report};
-pub use scenario::{Scenario, Work};
+pub use scenario::{Scenario, Workload};
 
 use crate::problem::{self, Scenario as _};
 use meter::Meter;

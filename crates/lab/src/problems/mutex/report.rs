@@ -8,7 +8,7 @@ use conclave_sim::{End, Outcome};
 use serde::Serialize;
 
 use super::meter::Sample;
-use super::scenario::{Scenario, Work};
+use super::scenario::{Scenario, Workload};
 use super::{Findings, MOST_DESCRIBED};
 use crate::problem::{self, Facts, nanos, number, range};
 
@@ -164,7 +164,7 @@ impl Report {
     }
 
     fn formulas(&self, scenario: &Scenario, card: &Card, size: Size) -> Vec<Formula> {
-        let load = if scenario.load == Work::Low { Load::Low } else { Load::High };
+        let load = if scenario.load == Workload::Low { Load::Low } else { Load::High };
         let delay = time::nanos(scenario.setup.delay.mean()) as f64;
         let formula = |measure: Measure| {
             let cost = card.cost(measure, load)?;

@@ -24,7 +24,7 @@ pub struct Scenario {
     /// Network, clocks, faults, seed.
     pub setup: Setup,
     /// The load.
-    pub load: Work,
+    pub load: Workload,
     /// The number of requests over all sites.
     pub entries: u64,
     /// The time that a site stays in the critical section.
@@ -39,7 +39,7 @@ impl Default for Scenario {
         Self {
             algorithm: "ricart-agrawala".into(),
             setup: Setup::default(),
-            load: Work::Low,
+            load: Workload::Low,
             entries: 100,
             cs: Duration::from_millis(1),
             quorum: None,
@@ -94,10 +94,10 @@ impl problem::Scenario for Scenario {
     /// Allows for rare requests and for a token that circulates: the next entry may be far away.
     fn patience(&self) -> Duration {
         let next = match &self.load {
-            Work::Poisson { mean } => mean.saturating_mul(100),
-            Work::Burst { every, .. } => *every,
-            Work::Script(requests) => requests.iter().map(|(at, _)| *at).max().unwrap_or_default(),
-            Work::Low | Work::High | Work::Pair | Work::Relay => Duration::ZERO,
+            Workload::Poisson { mean } => mean.saturating_mul(100),
+            Workload::Burst { every, .. } => *every,
+            Workload::Script(requests) => requests.iter().map(|(at, _)| *at).max().unwrap_or_default(),
+            Workload::Low | Workload::High | Workload::Pair | Workload::Relay => Duration::ZERO,
         };
         let an_entry = self.cs + self.setup.delay.mean().saturating_mul(self.setup.nodes.max(4));
         problem::patience(an_entry).saturating_add(next)
@@ -105,7 +105,7 @@ impl problem::Scenario for Scenario {
 
     fn validate(&self) -> Result<(), String> {
         self.setup.validate()?;
-        if let Work::Script(requests) = &self.load
+        if let Workload::Script(requests) = &self.load
             && let Some((_, stranger)) = requests.iter().find(|(_, node)| node.0 >= self.setup.nodes)
         {
             return Err(format!(
@@ -176,7 +176,7 @@ fn simulate<P: Mutex>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Re
 /// The load: the times and the sites of the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Work {
+pub enum Workload {
     /// One request at a time, from each site in turn. The next request comes when the run is quiet.
     #[default]
     Low,
@@ -203,7 +203,7 @@ pub enum Work {
     Script(Vec<(Duration, NodeId)>),
 }
 
-impl FromStr for Work {
+impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or \
@@ -232,7 +232,7 @@ impl FromStr for Work {
     }
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Low => f.pad("low"),
@@ -250,15 +250,15 @@ impl fmt::Display for Work {
     }
 }
 
-impl TryFrom<String> for Work {
+impl TryFrom<String> for Workload {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
 
-impl From<Work> for String {
-    fn from(work: Work) -> Self {
+impl From<Workload> for String {
+    fn from(work: Workload) -> Self {
         work.to_string()
     }
 }
@@ -282,7 +282,7 @@ mod tests {
             "script:0@0,1@2ms",
             "poisson:1234567ns",
         ] {
-            assert_eq!(text.parse::<Work>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
         }
         for bad in [
             "",
@@ -295,7 +295,7 @@ mod tests {
             "script:0",
             "script:x@1ms",
         ] {
-            assert!(bad.parse::<Work>().is_err(), "{bad}");
+            assert!(bad.parse::<Workload>().is_err(), "{bad}");
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
     fn the_command_line_says_only_what_differs() {
         let mut scenario = Scenario::default();
         assert_eq!(scenario.command_line(), "conclave sim mutex/ricart-agrawala --nodes 5 --seed 1");
-        scenario.load = Work::High;
+        scenario.load = Workload::High;
         scenario.setup.order = Order::Any;
         assert_eq!(
             scenario.command_line(),
