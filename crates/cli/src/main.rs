@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use conclave_kernel::suggest;
 use serde_json::json;
 
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     if let Some(done) = service::run_if_local_node() {
         return done.unwrap_or_else(|failure| fail(&failure));
     }
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
@@ -82,6 +82,21 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => fail(&failure),
     }
+}
+
+/// Parses the command line. A command of the laboratory first gets the flags of the problem that it names.
+fn parse() -> Result<Cli, clap::Error> {
+    let command = Cli::command();
+    #[cfg(feature = "lab")]
+    let command = lab::flags::specialised(command, &words());
+    let matches = command.try_get_matches()?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))
+}
+
+/// The words of the command line after the name of the program.
+#[cfg(feature = "lab")]
+fn words() -> Vec<String> {
+    std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Prints a failure: one line of text, or one JSON object with `--json`.
@@ -128,6 +143,14 @@ fn refuse(error: &clap::Error) -> ExitCode {
         }
         ErrorKind::UnknownArgument => {
             let (argument, similar) = (given(ContextKind::InvalidArg), given(ContextKind::SuggestedArg));
+            #[cfg(feature = "lab")]
+            if let Some((problem, owners)) = lab::flags::owners(&words(), &argument) {
+                let whose = if owners.len() > 1 { "problems" } else { "problem" };
+                return fail(&Failure::usage(format!(
+                    "{argument} has no effect in problem {problem}: it is a flag of {whose} {}; leave it out",
+                    owners.join(", ")
+                )));
+            }
             let is_negative =
                 argument.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_numeric));
             fail(&match &*similar {

@@ -50,7 +50,7 @@ fn a_counterexample_of_the_checker_is_replayed_and_drawn() {
     let header = std::fs::read_to_string(&trace).expect("it was written");
     let header: Value = serde_json::from_str(header.lines().next().expect("a header")).expect("JSON");
     let case: Value = serde_json::from_str(header["scenario"].as_str().expect("text")).expect("JSON");
-    assert_eq!((&case["algorithm"], &case["order"]), (&Value::from("lamport"), &Value::from("any")));
+    assert_eq!((&case["algorithm"], &case["world"]["order"]), (&Value::from("lamport"), &Value::from("any")));
 }
 
 /// In every problem, the counterexample of the checker happens again, and a modified trace is rejected.

@@ -9,6 +9,8 @@ mod cli;
 #[cfg(feature = "lab")]
 mod deadlock;
 #[cfg(feature = "lab")]
+mod experiment;
+#[cfg(feature = "lab")]
 mod explore;
 #[cfg(feature = "lab")]
 mod help;

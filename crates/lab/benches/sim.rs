@@ -20,14 +20,17 @@ criterion_group! {
 criterion_main!(benches);
 
 fn scenario(nodes: u32, load: Workload, entries: u64) -> Scenario {
-    Scenario { setup: Setup { nodes, ..Setup::default() }, load, entries, ..Scenario::default() }
+    Scenario { world: Setup { nodes, ..Setup::default() }, ..Scenario::default() }.with(|work| {
+        work.load = load;
+        work.entries = entries;
+    })
 }
 
 fn bench<P: Mutex>(c: &mut Criterion, name: &str, mut scenario: Scenario, record: bool) {
     P::CARD.name.clone_into(&mut scenario.algorithm);
     let (report, _) = run_algorithm::<P>(&scenario, false).expect("a valid scenario");
     assert!(
-        report.facts.passed() && report.entries == scenario.entries,
+        report.facts.passed() && report.entries == scenario.work.entries,
         "{name}: {:?}",
         report.facts.violations
     );

@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod diagram;
+pub mod experiment;
 pub mod log;
 pub mod matrix;
 pub mod problem;

@@ -5,11 +5,12 @@
 //! possible. No cell is empty: where the card says that an assumption is *not* needed, the cell shows it.
 
 use conclave_algorithms::{election, mutex, snapshot};
-use conclave_check::{Faults, Options, Order, Timing, Verdict};
+use conclave_check::{Options, Order, Verdict};
 use conclave_kernel::{Card, Needs};
 use serde::Serialize;
 
 use crate::case;
+use crate::experiment::Space;
 use crate::log::Log;
 
 /// Something that an algorithm may rely on.
@@ -65,14 +66,14 @@ impl Assumption {
         }
     }
 
-    /// Takes it away from a case, as far as links and sites give it. A detector is the problem's own affair.
-    pub(crate) fn drop_from(self, order: &mut Order, timing: &mut Timing, faults: &mut Faults) {
+    /// Removes the assumption from a space, as far as links and sites give it. The problem itself weakens a detector.
+    pub(crate) fn drop_from(self, space: &mut Space) {
         match self {
-            Self::Fifo => *order = Order::Any,
-            Self::NoLoss => faults.loss = 1,
-            Self::NoDuplication => faults.duplication = 1,
-            Self::NoCrash => faults.crash = 1,
-            Self::Synchrony => *timing = Timing::Async,
+            Self::Fifo => space.order = Order::Any,
+            Self::NoLoss => space.loss = 1,
+            Self::NoDuplication => space.duplicate = 1,
+            Self::NoCrash => space.crash = 1,
+            Self::Synchrony => space.sync = None,
             Self::PerfectDetector => {}
         }
     }

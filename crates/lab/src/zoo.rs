@@ -155,12 +155,15 @@ fn simulate(
 /// Which promised property a run of the fair ring with that flaw breaks first.
 fn fair_ring(flaw: &'static str, nodes: u32, relay: bool, seed: u64) -> Result<Option<String>, String> {
     let load = if relay { Workload::Relay } else { Workload::High };
-    let mut scenario = Scenario { algorithm: "fair-ring".into(), load, entries: 20, ..Scenario::default() };
-    scenario.setup.nodes = nodes;
-    scenario.setup.seed = seed;
-    scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
+    let mut scenario = Scenario::of("fair-ring").with(|work| {
+        work.load = load;
+        work.entries = 20;
+    });
+    scenario.world.nodes = nodes;
+    scenario.world.seed = seed;
+    scenario.world.delay = Delay::Exponential(Duration::from_millis(1));
     let make = move |me, group: &Group| Flawed::new(FairRing::new(me, group), flaw);
-    scenario.setup.budget = BUDGET;
+    scenario.world.budget = BUDGET;
     let (report, _) = run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &mutex::spec::ME2))
 }
@@ -182,12 +185,12 @@ fn chandy_lamport(flaw: &'static str, nodes: u32, seed: u64) -> Result<Option<St
         nodes: vec![conclave_kernel::NodeId(node)],
     };
     let mut scenario =
-        snapshot::Scenario { snapshots: vec![shot(0, 10), shot(nodes - 1, 11)], ..Default::default() };
-    scenario.setup.nodes = nodes;
-    scenario.setup.seed = seed;
-    scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
+        snapshot::Scenario::default().with(|work| work.snapshots = vec![shot(0, 10), shot(nodes - 1, 11)]);
+    scenario.world.nodes = nodes;
+    scenario.world.seed = seed;
+    scenario.world.delay = Delay::Exponential(Duration::from_millis(1));
     let make = move |me, nodes, app: Bank| Flawed::new(ChandyLamport::<Bank>::new(me, nodes, app), flaw);
-    scenario.setup.budget = BUDGET;
+    scenario.world.budget = BUDGET;
     let (report, _) = snapshot::run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &snapshots::spec::COMPLETE))
 }

@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 
 fn contended(nodes: u32, seed: u64, setup: Setup) -> Scenario {
     let setup = Setup { nodes, seed, delay: "exponential:1ms".parse().expect("a delay"), ..setup };
-    Scenario { setup, load: Workload::High, entries: 30, ..Scenario::default() }
+    Scenario { world: setup, ..Scenario::default() }.with(|work| {
+        work.load = Workload::High;
+        work.entries = 30;
+    })
 }
 
 /// How many of the seeds break a promise.

@@ -3,6 +3,7 @@
 mod detector;
 mod election;
 mod evidence;
+mod experiment;
 mod layered;
 mod links;
 mod matrix;

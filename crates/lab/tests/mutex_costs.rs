@@ -12,7 +12,7 @@ use conclave_sim::{Delay, Order};
 /// A run that did what was asked of it.
 fn measured(scenario: &Scenario) -> Report {
     let report = run(scenario);
-    assert_served(&report, scenario.entries);
+    assert_served(&report, scenario.work.entries);
     report
 }
 
@@ -82,10 +82,8 @@ fn central_takes_3_messages_and_none_for_the_coordinator() {
             assert_eq!(report.messages_to_enter, 2.0 * report.messages_to_exit);
         }
         let only_clients = (1..nodes).map(|site| (10 * MS * site, NodeId(site))).collect();
-        let only_clients = Scenario {
-            entries: u64::from(nodes - 1),
-            ..scenario("central", nodes, Workload::Script(only_clients))
-        };
+        let only_clients = scenario("central", nodes, Workload::Script(only_clients))
+            .with(|work| work.entries = u64::from(nodes - 1));
         assert_every_entry_costs(&measured(&only_clients), 3);
     }
 }
@@ -101,7 +99,7 @@ fn suzuki_kasami_takes_n_messages_or_none() {
             assert_eq!(report.facts.messages, u64::from(nodes) * (report.entries - 1));
         }
         let again = vec![(MS, NodeId(0)), (9 * MS, NodeId(0))];
-        let again = Scenario { entries: 2, ..scenario("suzuki-kasami", nodes, Workload::Script(again)) };
+        let again = scenario("suzuki-kasami", nodes, Workload::Script(again)).with(|work| work.entries = 2);
         assert_every_entry_costs(&measured(&again), 0);
     }
 }
@@ -111,7 +109,7 @@ fn suzuki_kasami_takes_n_messages_or_none() {
 fn maekawa_takes_3_k_minus_1_messages_when_nobody_contends() {
     for nodes in SIZES {
         for quorum in Quorum::EVERY {
-            let low = Scenario { quorum: Some(quorum), ..scenario("maekawa", nodes, Workload::Low) };
+            let low = scenario("maekawa", nodes, Workload::Low).with(|work| work.quorum = Some(quorum));
             if quorum.quorums(nodes).is_err() {
                 assert_eq!((quorum, nodes), (Quorum::Plane, 9), "only this one of the sizes has no plane");
                 continue;
@@ -146,10 +144,10 @@ fn maekawa_stays_within_its_corrected_bound_at_high_load() {
         let constant = measured(&scenario("maekawa", nodes, Workload::High)).messages_per_entry;
         assert!((3.0 * (k - 1.0)..=7.0 * (k - 1.0)).contains(&constant), "N = {nodes}: {constant}");
         let mut wild = scenario("maekawa", nodes, Workload::High);
-        wild.setup.delay = Delay::Exponential(MS);
-        wild.setup.order = Order::Any;
+        wild.world.delay = Delay::Exponential(MS);
+        wild.world.order = Order::Any;
         for report in reports(0..10, &wild, |scenario| scenario) {
-            assert_served(&report, wild.entries);
+            assert_served(&report, wild.work.entries);
             let mean = report.messages_per_entry / (k - 1.0);
             assert!((3.0..=7.0).contains(&mean), "{mean} (K-1) at N = {nodes}\n{}", report.facts.command);
             dearest = dearest.max(mean);
@@ -161,14 +159,16 @@ fn maekawa_stays_within_its_corrected_bound_at_high_load() {
 /// FACTS C2: N = K = 3, one entry each: 18 to 31 messages over all executions.
 #[test]
 fn three_maekawa_contenders_with_all_in_one_quorum_take_18_to_31_messages() {
-    let mut wild =
-        Scenario { quorum: Some(Quorum::All), cs: MS / 10, ..scenario("maekawa", 3, Workload::Low) };
-    wild.setup.delay = Delay::Exponential(MS);
-    wild.setup.order = Order::Any;
+    let mut wild = scenario("maekawa", 3, Workload::Low).with(|work| {
+        work.quorum = Some(Quorum::All);
+        work.cs = MS / 10;
+    });
+    wild.world.delay = Delay::Exponential(MS);
+    wild.world.order = Order::Any;
     let anytime = |mut scenario: Scenario| {
-        let mut dice = Prng::new(scenario.setup.seed);
+        let mut dice = Prng::new(scenario.world.seed);
         let requests = (0..3).map(|site| (MS * dice.below(6) as u32, NodeId(site))).collect();
-        scenario.load = Workload::Script(requests);
+        scenario.work.load = Workload::Script(requests);
         scenario
     };
     let counts: Vec<u64> = reports(0..5_000, &wild, anytime)
@@ -190,7 +190,7 @@ fn saturated_rings_take_1_and_n_plus_1_messages() {
         let idle_hops = plain.facts.messages - (plain.entries - 1);
         assert!(idle_hops <= u64::from(nodes), "N = {nodes}: {idle_hops}");
         let saturated =
-            Scenario { entries: 300 * u64::from(nodes), ..scenario("token-ring", nodes, Workload::High) };
+            scenario("token-ring", nodes, Workload::High).with(|work| work.entries = 300 * u64::from(nodes));
         assert!(measured(&saturated).messages_per_entry < 1.005, "N = {nodes}");
         let fair = measured(&scenario("fair-ring", nodes, Workload::High));
         let per_entry = f64::from(nodes + 1);
@@ -208,7 +208,7 @@ fn trees_take_few_messages_at_any_size() {
         assert!(raymond.messages_per_entry <= 4.0, "N = {nodes}: {}", raymond.messages_per_entry);
         for algorithm in ["raymond", "naimi-trehel"] {
             let mut random = scenario(algorithm, nodes, Workload::Poisson { mean: MS * 4 * nodes });
-            random.entries = 2_000;
+            random.work.entries = 2_000;
             let report = measured(&random);
             let most = if algorithm == "raymond" { 4.0 * log } else { 2.0 * log };
             assert!(report.messages_per_entry <= most, "{algorithm} at N = {nodes}: {report:?}");
@@ -264,7 +264,7 @@ fn client_delays_are_those_of_the_book() {
             let mean = 2.0 * T * (1.0 - free);
             assert!((delays.mean_ns - mean).abs() < 1.0, "{algorithm} at N = {nodes}: {}", delays.mean_ns);
         }
-        let longer = Scenario { entries: 600, ..scenario("token-ring", nodes, Workload::Low) };
+        let longer = scenario("token-ring", nodes, Workload::Low).with(|work| work.entries = 600);
         let ring = measured(&longer).client_delay.expect("measured");
         assert!(ring.max_ns as f64 <= f64::from(nodes) * T, "0 to N hops");
         let half = f64::from(nodes) / 2.0 * T;
@@ -325,7 +325,7 @@ fn throughput_is_one_over_sync_delay_and_section() {
     for algorithm in ["lamport", "ricart-agrawala", "suzuki-kasami", "naimi-trehel", "token-ring"] {
         for section in [MS, 4 * MS] {
             let mut long = scenario(algorithm, 7, Workload::High);
-            (long.entries, long.cs) = (2_000, section);
+            (long.work.entries, long.work.cs) = (2_000, section);
             let report = measured(&long);
             let expected = 1.0 / (MS + section).as_secs_f64();
             let off = (report.throughput_per_s / expected - 1.0).abs();
@@ -338,7 +338,7 @@ fn throughput_is_one_over_sync_delay_and_section() {
 #[test]
 fn response_time_is_client_delay_and_section_when_alone() {
     for algorithm in ["lamport", "ricart-agrawala", "maekawa"] {
-        let alone = Scenario { cs: 5 * MS, ..scenario(algorithm, 7, Workload::Low) };
+        let alone = scenario(algorithm, 7, Workload::Low).with(|work| work.cs = 5 * MS);
         assert_always(measured(&alone).response_time, 7.0 * T, algorithm);
     }
 }

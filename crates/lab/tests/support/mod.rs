@@ -23,7 +23,10 @@ pub const SIZES: [u32; 7] = [3, 7, 9, 13, 21, 31, 57];
 pub fn scenario(algorithm: &str, nodes: u32, load: Workload) -> Scenario {
     let setup = Setup { nodes, delay: Delay::Constant(MS), ..Setup::default() };
     let entries = 4 * u64::from(nodes);
-    Scenario { algorithm: algorithm.into(), setup, load, entries, ..Scenario::default() }
+    Scenario { algorithm: algorithm.into(), world: setup, ..Scenario::default() }.with(|work| {
+        work.load = load;
+        work.entries = entries;
+    })
 }
 
 /// Runs it.
@@ -54,7 +57,7 @@ pub fn reports(
 ) -> Vec<Report> {
     let job = |seed| {
         let mut scenario = scenario.clone();
-        scenario.setup.seed = seed;
+        scenario.world.seed = seed;
         run(&change(scenario))
     };
     sweep(seeds, job, |_| {})

@@ -13,11 +13,13 @@ use std::process::ExitCode;
 use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
-use conclave_lab::problem::Facts;
+use conclave_lab::experiment::{Run, flags};
+use conclave_lab::problem::{Facts, Problem};
 use serde::Serialize;
 
-use super::problems::{self, Problem, ProblemArgs};
-use super::world::{self, WorldArgs};
+use super::flags::ProblemFlags;
+use super::problems;
+use super::world::WorldArgs;
 use crate::output::{self, BOUNDED, Done, Failure, VIOLATED};
 
 /// Run the algorithms of a problem on the same work.
@@ -28,7 +30,7 @@ pub struct Args {
     #[arg(value_name = "PROBLEM")]
     problem: String,
     /// Group sizes, separated by commas [default: 5]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = world::nodes)]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = flags::nodes)]
     nodes: Vec<u32>,
     /// The seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -36,9 +38,9 @@ pub struct Args {
     /// Only these algorithms, separated by commas
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// The work of the runs.
+    /// The flags of the problem.
     #[command(flatten)]
-    work: ProblemArgs,
+    work: ProblemFlags,
     /// The world of the runs.
     #[command(flatten)]
     world: WorldArgs,
@@ -177,7 +179,7 @@ pub fn run(args: &Args) -> Done {
         let plot = compared.svg.ok_or_else(|| {
             Failure::usage(format!("problem {} has no plot: leave out --svg", args.problem))
         })?;
-        output::write_file(path, plot.as_bytes())?;
+        output::write_file(path, plot.as_bytes()).map_err(|failure| failure.of_flag("--svg"))?;
     }
     if args.json {
         output::print_json(&compared.json)?;
@@ -189,10 +191,10 @@ pub fn run(args: &Args) -> Done {
 
 impl Args {
     /// The cards of the algorithms that `--only` names, or all cards.
-    fn cards<S: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
-        let names = || S::cards().iter().map(|card| card.name);
+    fn cards<W: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
+        let names = || W::cards().iter().map(|card| card.name);
         if let Some(stranger) = self.only.iter().find(|name| !names().any(|known| known == name.as_str())) {
-            let is_other = |card: &&Card| card.problem == S::PROBLEM && card.name == stranger.as_str();
+            let is_other = |card: &&Card| card.problem == W::NAME && card.name == stranger.as_str();
             if let Some(card) = catalog::cards().find(is_other) {
                 let path = card.path();
                 return Err(Failure::usage(format!(
@@ -200,11 +202,11 @@ impl Args {
                 )));
             }
             return Err(
-                suggest::unknown(&format!("algorithm of problem {}", S::PROBLEM), stranger, names()).into()
+                suggest::unknown(&format!("algorithm of problem {}", W::NAME), stranger, names()).into()
             );
         }
         let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
-        Ok(S::cards().iter().filter(|card| wanted(card.name)).collect())
+        Ok(W::cards().iter().filter(|card| wanted(card.name)).collect())
     }
 
     /// The group sizes that `--nodes` gives, or the default.
@@ -213,9 +215,9 @@ impl Args {
     }
 
     /// The scenario that the flags describe. The caller still has to set the algorithm.
-    fn base<S: Problem>(&self, nodes: Option<u32>) -> Result<S, Failure> {
-        let mut base: S = self.world.scenario("", nodes, &self.work)?;
-        base.setup_mut().seed = self.seed;
+    fn base<W: Problem>(&self, nodes: Option<u32>) -> Result<Run<W>, Failure> {
+        let mut base: Run<W> = self.world.experiment("", nodes, &self.work)?;
+        base.world.seed = self.seed;
         Ok(base)
     }
 }

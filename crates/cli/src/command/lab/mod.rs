@@ -3,6 +3,7 @@
 mod check;
 mod compare;
 mod deadlock;
+pub mod flags;
 mod list;
 mod matrix;
 mod mutants;
@@ -78,6 +79,25 @@ pub fn names() -> Vec<Named> {
         all.push(named(command, "model", owned(&["single", "and", "or", "p-out-of-q"])));
     }
     all
+}
+
+/// Returns the completion script of bash, in which `--mutant` offers the mutants of the algorithm that an earlier
+/// word names, or all mutants if no word names one.
+pub fn with_mutants_of_algorithm(script: &str) -> String {
+    use conclave_algorithms::mutants;
+    let names = |path: Option<&str>| {
+        let of_path =
+            mutants::all().filter(|mutant| path.is_none_or(|path| mutant.path().to_string() == path));
+        of_path.map(|mutant| mutant.name).collect::<Vec<_>>().join(" ")
+    };
+    let all = names(None);
+    let case = |path: String| format!("            {path}) echo \"{}\"; return ;;\n", names(Some(&path)));
+    let cases: String = catalog::cards().map(|card| case(card.path().to_string())).collect();
+    let function = format!(
+        "_conclave_mutants() {{\n    local word\n    for word in \"${{COMP_WORDS[@]}}\"; do\n        case \"$word\" in\n\
+         {cases}        esac\n    done\n    echo \"{all}\"\n}}\n\n"
+    );
+    function + &script.replace(&format!("-W \"{all}\""), "-W \"$(_conclave_mutants)\"")
 }
 
 /// The values of `--quorum`.

@@ -40,14 +40,14 @@ pub fn settings(card: &Card, base: &Scenario) -> Vec<Scenario> {
     card.name.clone_into(&mut scenario.algorithm);
     add_crashes(&mut scenario);
     match card.name {
-        "phi-accrual" => {
-            [1, 2, 3, 5, 8, 12, 18].map(|threshold| Scenario { threshold, ..scenario.clone() }).to_vec()
-        }
+        "phi-accrual" => [1, 2, 3, 5, 8, 12, 18]
+            .map(|threshold| scenario.clone().with(|work| work.threshold = threshold))
+            .to_vec(),
         "adaptive" => vec![scenario],
         _ => {
             // From half a mean delay, doubling.
-            let least = (base.setup.delay.mean() / 2).max(Duration::from_nanos(1));
-            (0..8).map(|double| Scenario { margin: least * (1 << double), ..scenario.clone() }).collect()
+            let least = (base.world.delay.mean() / 2).max(Duration::from_nanos(1));
+            (0..8).map(|double| scenario.clone().with(|work| work.margin = least * (1 << double))).collect()
         }
     }
 }
@@ -55,9 +55,9 @@ pub fn settings(card: &Card, base: &Scenario) -> Vec<Scenario> {
 /// Runs one algorithm with one setting.
 pub fn row(card: &'static Card, scenario: &Scenario) -> Result<Row, String> {
     let setting = match card.name {
-        "phi-accrual" => format!("Phi = {}", scenario.threshold),
+        "phi-accrual" => format!("Phi = {}", scenario.work.threshold),
         "adaptive" => "D adapts".into(),
-        _ => format!("D = {}", time::show(scenario.margin)),
+        _ => format!("D = {}", time::show(scenario.work.margin)),
     };
     Ok(Row { algorithm: card.name, setting, report: run(scenario)? })
 }
@@ -67,14 +67,14 @@ pub fn row(card: &'static Card, scenario: &Scenario) -> Result<Row, String> {
 fn add_crashes(scenario: &mut Scenario) {
     const STREAM: u64 = 0x6372_7368;
     const CRASHES: u32 = 20;
-    let mut dice = Prng::stream(scenario.setup.seed, STREAM, 0);
-    let share = scenario.duration / (CRASHES + 1);
+    let mut dice = Prng::stream(scenario.world.seed, STREAM, 0);
+    let share = scenario.work.duration / (CRASHES + 1);
     for number in 0..CRASHES {
         let phase = Duration::from_nanos(dice.below(time::nanos(share / 4).max(1)));
         let at = share * number + share / 4 + phase;
-        let lasts = if number % 2 == 0 { share / 2 } else { (scenario.period * 3 / 2).min(share / 2) };
+        let lasts = if number % 2 == 0 { share / 2 } else { (scenario.work.period * 3 / 2).min(share / 2) };
         let kind = FaultKind::Crash { node: NodeId(0), recovery: Recovery::Stable };
-        scenario.setup.faults.push(Fault { kind, at, until: Some(at + lasts), demanded: true });
+        scenario.world.faults.push(Fault { kind, at, until: Some(at + lasts), demanded: true });
     }
 }
 
@@ -94,8 +94,8 @@ pub fn plot(rows: &[Row], base: &Scenario) -> Option<String> {
         let rows = rows.iter().filter(|row| row.algorithm == name);
         Series { name: name.into(), points: rows.filter_map(point).collect(), formula: None }
     };
-    let Setup { nodes, delay, .. } = &base.setup;
-    let period = time::show(base.period);
+    let Setup { nodes, delay, .. } = &base.world;
+    let period = time::show(base.work.period);
     let world = format!("N = {nodes}, T = {period}, delays {delay}");
     Some(plot::draw(&Plot {
         title: "Soon or right: the trade-off of failure detectors".into(),

@@ -51,7 +51,7 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
 }
 
 fn try_row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
-    let named = base.setup.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
+    let named = base.world.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
     if let Some(stranger) = named.max().filter(|node| node.0 >= nodes) {
         let (stranger, last) = (stranger.0, nodes - 1);
         return Err(format!(
@@ -61,11 +61,11 @@ fn try_row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     let with = |start: Start, crash: bool| {
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
-        scenario.setup.nodes = nodes;
-        scenario.start = start;
+        scenario.world.nodes = nodes;
+        scenario.work.start = start;
         if crash {
             let crash = leader_dies(&scenario)?;
-            scenario.setup.faults.push(crash);
+            scenario.world.faults.push(crash);
         }
         run(&scenario)
     };
@@ -88,7 +88,7 @@ fn leader_dies(scenario: &Scenario) -> Result<Fault, String> {
     let crashes_of = |site: NodeId| {
         let of_site =
             move |fault: &&Fault| matches!(fault.kind, FaultKind::Crash { node, .. } if node == site);
-        scenario.setup.faults.iter().filter(of_site)
+        scenario.world.faults.iter().filter(of_site)
     };
     let is_down = |crash: &Fault| crash.at <= at && crash.until.is_none_or(|until| until > at);
     let mut up = group.candidates().filter(|candidate| !crashes_of(candidate.site).any(is_down));

@@ -7,7 +7,7 @@ use conclave_kernel::{Card, Load, Measure};
 use serde::Serialize;
 
 use super::scenario::uses_quorums;
-use super::{Report, Scenario, Workload, size_at};
+use super::{Report, Scenario, Work, Workload, size_at};
 use crate::diagram::plot::{self, Axis, Formula, Plot, Point, Scale, Series};
 use crate::problem::{Facts, run};
 
@@ -51,7 +51,7 @@ impl Row {
 /// The number of requests with which every site of a group has two turns, or the default number if
 /// that is larger.
 pub fn two_turns(nodes: u32) -> u64 {
-    Scenario::default().entries.max(2 * u64::from(nodes))
+    Work::default().entries.max(2 * u64::from(nodes))
 }
 
 /// Runs one algorithm at one size, with the number of requests of `base`.
@@ -59,12 +59,12 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     let with = |load: Workload| {
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
-        scenario.setup.nodes = nodes;
+        scenario.world.nodes = nodes;
         if load == Workload::Pair {
-            scenario.cs = long_section(base, nodes);
+            scenario.work.cs = long_section(base, nodes);
         }
-        scenario.load = load;
-        scenario.quorum = base.quorum.filter(|_| uses_quorums(card.name));
+        scenario.work.load = load;
+        scenario.work.quorum = base.work.quorum.filter(|_| uses_quorums(card.name));
         run(&scenario)
     };
     Ok(Row {
@@ -80,7 +80,7 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
 /// A stay inside so long that the request of who waits has got to wherever it goes before the exit: the delay
 /// from exit to entry is then the algorithm's, not what was left of the request's way.
 fn long_section(base: &Scenario, nodes: u32) -> Duration {
-    base.cs.max(base.setup.delay.mean().saturating_mul(2 * nodes))
+    base.work.cs.max(base.world.delay.mean().saturating_mul(2 * nodes))
 }
 
 /// How the cost of an entry grows with the group: measured points, and the card's formula as a dashed line.

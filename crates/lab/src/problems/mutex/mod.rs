@@ -24,9 +24,9 @@ use conclave_kernel::{Effect, NodeId, Size, Time, Violation};
 use conclave_sim::{Desk, Director, Recording, World};
 
 pub use report::{Delays, Report};
-pub use scenario::{Scenario, Workload};
+pub use scenario::{Scenario, Work, Workload};
 
-use crate::problem::{self, Scenario as _};
+use crate::problem;
 use meter::Meter;
 use work::Worker;
 
@@ -45,11 +45,11 @@ pub fn run_made<P: Mutex>(
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
-    problem::refuse_size(scenario.setup.nodes, &P::CARD, &SMALL)?;
+    problem::refuse_size(scenario.world.nodes, &P::CARD, &SMALL)?;
     let group = scenario.group::<P>()?;
     let size = size_of(&group);
     let director = Problem::new(scenario, &P::CARD);
-    let mut world = World::new(scenario.setup.clone(), director, move |me| make(me, &group));
+    let mut world = World::new(scenario.world.clone(), director, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
@@ -88,7 +88,7 @@ pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
     }
     type GroupOf = fn(&Scenario) -> Result<Group, String>;
     let mut scenario = Scenario::default();
-    scenario.setup.nodes = nodes;
+    scenario.world.nodes = nodes;
     let mut groups = mutex::each!(group).into_iter().chain(mutex::each_layered!(group));
     let (_, group) = groups.find(|(name, _)| *name == algorithm)?;
     group(&scenario).ok().map(|group| size_of(&group))
@@ -126,7 +126,7 @@ const MOST_DESCRIBED: usize = 16;
 
 impl Problem {
     fn new(scenario: &Scenario, card: &conclave_kernel::Card) -> Self {
-        let nodes = scenario.setup.nodes;
+        let nodes = scenario.world.nodes;
         Self {
             judge: Judge::new(nodes),
             meter: Meter::new(nodes),

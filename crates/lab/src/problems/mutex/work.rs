@@ -55,22 +55,22 @@ const NEXT: u64 = u64::MAX;
 impl Worker {
     pub(super) fn new(scenario: &Scenario, idle_traffic: bool) -> Self {
         Self {
-            work: scenario.load.clone(),
-            nodes: scenario.setup.nodes,
-            ordered: scenario.entries,
+            work: scenario.work.load.clone(),
+            nodes: scenario.world.nodes,
+            ordered: scenario.work.entries,
             issued: 0,
             served: 0,
-            open: vec![0; scenario.setup.nodes as usize],
+            open: vec![0; scenario.world.nodes as usize],
             all_open: 0,
-            lost: vec![0; scenario.setup.nodes as usize],
+            lost: vec![0; scenario.world.nodes as usize],
             all_lost: 0,
-            section: scenario.cs,
-            delay: scenario.setup.delay.mean(),
+            section: scenario.work.cs,
+            delay: scenario.world.delay.mean(),
             idle_traffic,
-            dice: Prng::stream(scenario.setup.seed, STREAM, 0),
+            dice: Prng::stream(scenario.world.seed, STREAM, 0),
             whispers: Vec::new(),
             unheard: VecDeque::new(),
-            inside: vec![false; scenario.setup.nodes as usize],
+            inside: vec![false; scenario.world.nodes as usize],
         }
     }
 

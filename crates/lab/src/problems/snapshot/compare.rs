@@ -48,9 +48,9 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     let with = |starters: u32| {
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
-        scenario.setup.nodes = nodes;
+        scenario.world.nodes = nodes;
         let at = scenario.shots().first().map_or_else(Default::default, |shot| shot.at);
-        scenario.snapshots = vec![Shot { at, nodes: (0..starters).map(NodeId).collect() }];
+        scenario.work.snapshots = vec![Shot { at, nodes: (0..starters).map(NodeId).collect() }];
         run(&scenario)
     };
     Ok(Row { algorithm: card.name, nodes, one: with(1)?, all: with(nodes)?, card })

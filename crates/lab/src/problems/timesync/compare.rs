@@ -5,9 +5,9 @@ use std::time::Duration;
 use conclave_kernel::{Card, time};
 use serde::Serialize;
 
-use super::{Report, Scenario};
+use super::{Report, Scenario, Work};
 use crate::diagram::bounds::{self, Bounds, Moment, Panel};
-use crate::problem::{Scenario as _, run};
+use crate::problem::{Problem as _, run};
 
 /// One algorithm at one size.
 #[derive(Clone, Debug, Serialize)]
@@ -25,10 +25,10 @@ pub struct Row {
 /// Runs one algorithm at one size.
 pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
     let mut scenario = base.clone();
-    scenario.set_algorithm(card.name);
-    scenario.setup.nodes = nodes;
-    scenario.servers = scenario.servers.min(nodes.saturating_sub(1)).max(1);
-    let every_ns = time::nanos(scenario.every);
+    Work::choose(&mut scenario, card.name);
+    scenario.world.nodes = nodes;
+    scenario.work.servers = scenario.work.servers.min(nodes.saturating_sub(1)).max(1);
+    let every_ns = time::nanos(scenario.work.every);
     Ok(Row { algorithm: card.name, nodes, every_ns, report: run(&scenario)? })
 }
 

@@ -3,8 +3,8 @@
 
 use conclave_algorithms::deadlock::locking;
 use conclave_algorithms::deadlock::site::Part;
-use conclave_lab::problem::{self, Report as _, Scenario as _, nanos};
-use conclave_lab::problems::deadlock::{Detected, Locked, Report, Scenario};
+use conclave_lab::problem::{self, Report as _, nanos};
+use conclave_lab::problems::deadlock::{Detected, Locked, Report, Scenario, Work};
 use conclave_lab::sweep;
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ impl<'r> From<&'r Report> for Row<'r> {
 
 /// Runs every detector and every way to lock, at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
-    let cards = args.cards::<Scenario>()?;
+    let cards = args.cards::<Work>()?;
     let sizes = args.sizes();
     let base: Scenario = args.base(sizes.iter().copied().max())?;
     let jobs: Vec<_> = sizes.iter().flat_map(|nodes| cards.iter().map(move |card| (*card, *nodes))).collect();
@@ -42,11 +42,11 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
         |job| {
             let (card, nodes) = jobs[job as usize];
             let mut scenario = base.clone();
-            scenario.set_algorithm(card.name);
-            scenario.setup.nodes = nodes;
+            card.name.clone_into(&mut scenario.algorithm);
+            scenario.world.nodes = nodes;
             if locking::CARDS.iter().any(|way| way.name == card.name) {
                 // These two flags concern detectors only.
-                (scenario.model, scenario.detect_only) = (None, false);
+                (scenario.work.model, scenario.work.detect_only) = (None, false);
             }
             problem::run(&scenario)
         },

@@ -3,7 +3,7 @@
 use conclave_algorithms::detector::spec::COMPLETENESS;
 use conclave_lab::problem::nanos;
 use conclave_lab::problems::detector::compare::{self, Row};
-use conclave_lab::problems::detector::{Sample, Scenario};
+use conclave_lab::problems::detector::{Sample, Scenario, Work};
 use conclave_lab::sweep;
 
 use super::{Args, Compared, Verdict};
@@ -11,7 +11,7 @@ use crate::output::{self, Failure, Paint, Table, number};
 
 /// Runs every algorithm with every setting on the same traffic.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
-    let cards = args.cards::<Scenario>()?;
+    let cards = args.cards::<Work>()?;
     let sizes = args.sizes();
     let [nodes] = sizes[..] else {
         return Err(Failure::usage("detectors are compared at one size: give one number to --nodes"));
@@ -29,7 +29,7 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let text = table(&rows, &base);
     let plot = compare::plot(&rows, &base);
     if args.svg.is_some() && plot.is_none() {
-        let delay = &base.setup.delay;
+        let delay = &base.world.delay;
         return Err(Failure::usage(format!(
             "no setting makes a mistake with delays {delay}, so there is no trade-off to plot; \
              vary the delays, for example with --delay exponential:10ms"
@@ -86,9 +86,9 @@ fn table(rows: &[Row], base: &Scenario) -> String {
     }
     let title = format!(
         "detector, N = {}, T = {}, delays {}",
-        base.setup.nodes,
-        nanos(base.period.as_nanos() as f64),
-        base.setup.delay
+        base.world.nodes,
+        nanos(base.work.period.as_nanos() as f64),
+        base.world.delay
     );
     format!(
         "{}\n\n{}\nsite 0 crashes 20 times, every second time for only 1.5 T; unnoticed: crashes that ended before a\n\

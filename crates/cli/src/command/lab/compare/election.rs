@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conclave_kernel::time;
 use conclave_lab::problems::election::compare::{self, Row};
-use conclave_lab::problems::election::{Report, Scenario};
+use conclave_lab::problems::election::{Report, Scenario, Work};
 use conclave_lab::sweep;
 
 use super::{Args, Compared, Verdict, cell};
@@ -12,7 +12,7 @@ use crate::output::{Failure, Paint, Table, number};
 
 /// Runs every algorithm five times at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
-    let cards = args.cards::<Scenario>()?;
+    let cards = args.cards::<Work>()?;
     let sizes = args.sizes();
     let base: Scenario = args.base(sizes.iter().copied().max())?;
     let jobs: Vec<_> = sizes.iter().flat_map(|nodes| cards.iter().map(move |card| (*card, *nodes))).collect();

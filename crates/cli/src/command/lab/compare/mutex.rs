@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use conclave_kernel::{Load, Measure, time};
 use conclave_lab::problems::mutex::compare::{self, Row};
-use conclave_lab::problems::mutex::{Report, Scenario};
+use conclave_lab::problems::mutex::{Report, Scenario, Work};
 use conclave_lab::sweep;
 
 use super::{Args, Compared, Verdict, cell};
@@ -12,7 +12,7 @@ use crate::output::{self, Failure, Paint, Table, number};
 
 /// Runs every algorithm three times at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
-    let cards = args.cards::<Scenario>()?;
+    let cards = args.cards::<Work>()?;
     let sizes = args.sizes();
     let base: Scenario = args.base(sizes.iter().copied().max())?;
 
@@ -29,14 +29,14 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     bar.finish_and_clear();
     let rows = rows.into_iter().collect::<Result<Vec<_>, String>>()?;
     let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&row.facts())).collect();
-    Compared::new(&rows, tables(&rows, base.setup.delay.mean()), Some(compare::plot(&rows)), &verdicts)
+    Compared::new(&rows, tables(&rows, base.world.delay.mean()), Some(compare::plot(&rows)), &verdicts)
 }
 
 /// The scenario of a size. If the user gave no number of requests, every site has two turns.
 fn with_entries(base: &Scenario, nodes: u32, args: &Args) -> Scenario {
-    let is_given = args.work.entries.is_some() || base.entries != Scenario::default().entries;
-    let entries = if is_given { base.entries } else { compare::two_turns(nodes) };
-    Scenario { entries, ..base.clone() }
+    let is_given = args.work.has("entries") || base.work.entries != Work::default().entries;
+    let entries = if is_given { base.work.entries } else { compare::two_turns(nodes) };
+    base.clone().with(|work| work.entries = entries)
 }
 
 fn tables(rows: &[Row], delay: Duration) -> String {

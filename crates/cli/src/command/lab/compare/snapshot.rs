@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use conclave_kernel::{Load, Measure, time};
 use conclave_lab::problems::snapshot::compare::{self, Row};
-use conclave_lab::problems::snapshot::{Report, Scenario};
+use conclave_lab::problems::snapshot::{Report, Scenario, Work};
 
 use super::{Args, Compared, Verdict, cell};
 use crate::output::{Failure, Paint, Table, number};
 
 /// Runs every algorithm twice at each size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
-    let cards = args.cards::<Scenario>()?;
+    let cards = args.cards::<Work>()?;
     let sizes = args.sizes();
     let base: Scenario = args.base(sizes.iter().copied().max())?;
     let mut rows = Vec::new();
@@ -21,7 +21,7 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
             rows.push(compare::row(card, &base, nodes)?);
         }
     }
-    let text = table(&rows, base.setup.delay.mean()).render(Paint::stdout());
+    let text = table(&rows, base.world.delay.mean()).render(Paint::stdout());
     let legend = "messages: of one snapshot, without those of the application; one, all: the sites that start it; on the way:\n\
          recorded messages in channels; T: the mean delay\n";
     let verdicts: Vec<_> = rows.iter().map(|row| Verdict::of(&row.facts())).collect();

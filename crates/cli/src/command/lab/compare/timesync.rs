@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use conclave_kernel::time;
 use conclave_lab::problem::nanos;
-use conclave_lab::problems::timesync::Scenario;
 use conclave_lab::problems::timesync::compare::{self, Row};
+use conclave_lab::problems::timesync::{Scenario, Work};
 use conclave_lab::sweep;
 
 use super::{Args, Compared, Verdict};
@@ -13,7 +13,7 @@ use crate::output::{self, Failure, Paint, Table};
 
 /// Runs every algorithm at each size. The plot shows the largest size.
 pub fn compare(args: &Args) -> Result<Compared, Failure> {
-    let cards = args.cards::<Scenario>()?;
+    let cards = args.cards::<Work>()?;
     let sizes = args.sizes();
     let base: Scenario = args.base(sizes.iter().copied().max())?;
     let jobs: Vec<_> = sizes.iter().flat_map(|nodes| cards.iter().map(move |card| (*card, *nodes))).collect();
