@@ -2,11 +2,16 @@
 
 use crate::cli::{conclave, folder, line, prints, read, refused, shown, text};
 
+/// Whether a help text lists a flag; an example of another problem may contain it too.
+fn lists(help: &str, flag: &str) -> bool {
+    help.lines().any(|line| line.trim_start().starts_with(flag))
+}
+
 #[test]
 fn the_help_of_a_problem_lists_its_flags_only() {
     let general = prints("sim --help", 0);
     for flag in ["--load", "--balance", "--liars", "--requests"] {
-        assert!(!general.contains(&format!("{flag} <")), "{flag}: {general}");
+        assert!(!lists(&general, flag), "{flag}: {general}");
     }
     assert!(general.contains("conclave sim mutex --help") && general.contains("--delay"), "{general}");
     for (command, own, other) in [
@@ -19,7 +24,7 @@ fn the_help_of_a_problem_lists_its_flags_only() {
         ("check mutex", "--causal", "--transmission"),
     ] {
         let help = prints(&format!("{command} --help"), 0);
-        assert!(help.contains(own) && !help.contains(other), "{command}: {help}");
+        assert!(lists(&help, own) && !lists(&help, other), "{command}: {help}");
         assert!(help.contains("The work:"), "{command}: {help}");
     }
 }
