@@ -34,9 +34,12 @@ pub struct Entry {
 pub struct Exploration {
     /// Adds the flags of the problem's work in the checker.
     pub flags: fn(Command) -> Command,
-    /// Returns the case that the flags describe; `None` if the checker has no model of the algorithm.
-    pub case: fn(&check::Args, &Card) -> Result<Option<Box<dyn Case>>, Failure>,
+    /// Returns the case that the flags describe.
+    pub case: fn(&check::Args, &Card) -> FoundCase,
 }
+
+/// A case that flags describe; `None` if the checker has no model of the algorithm.
+pub type FoundCase = Result<Option<Box<dyn Case>>, Failure>;
 
 /// The problems, in the order of the catalogue.
 pub static ENTRIES: [Entry; 6] = [
@@ -63,7 +66,7 @@ const fn explored<W: Explored>() -> Exploration {
     Exploration { flags: flags::added::<W>, case: case::<W> }
 }
 
-fn case<W: Explored>(args: &check::Args, card: &Card) -> Result<Option<Box<dyn Case>>, Failure> {
+fn case<W: Explored>(args: &check::Args, card: &Card) -> FoundCase {
     let is_layered =
         W::PROBLEM == "mutex" && !matrix::rows(Some("mutex")).any(|known| known.name == card.name);
     if is_layered {
