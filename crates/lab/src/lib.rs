@@ -1,6 +1,7 @@
 //! The laboratory: problems meet worlds, and everything is measured.
 
 pub mod case;
+pub mod compare;
 pub mod diagram;
 pub mod experiment;
 pub mod log;

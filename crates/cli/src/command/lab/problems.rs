@@ -4,14 +4,14 @@ use clap::Command;
 use conclave_algorithms::catalog;
 use conclave_kernel::{Card, suggest};
 use conclave_lab::case::{Case, Explored};
+use conclave_lab::compare::{Compare, Comparison};
 use conclave_lab::diagram::span::Span;
 use conclave_lab::experiment::{Experiment, flags};
 use conclave_lab::log::Log;
 use conclave_lab::matrix;
-use conclave_lab::problem::Problem;
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
 
-use super::{check, replay, sim};
+use super::{check, compare, replay, sim};
 use crate::output::{Done, Failure};
 
 /// The operations of the command line on one problem.
@@ -26,6 +26,8 @@ pub struct Entry {
     pub simulated: fn(Command) -> Command,
     /// The exploration of the problem; `None` if the checker has no model of it.
     pub explored: Option<Exploration>,
+    /// Runs `conclave compare`.
+    pub compare: fn(&compare::Args) -> Result<Comparison, Failure>,
     spans: fn(&Log) -> Vec<Span>,
 }
 
@@ -51,13 +53,14 @@ pub static ENTRIES: [Entry; 6] = [
     entry::<timesync::Work>(None),
 ];
 
-const fn entry<W: Problem>(explored: Option<Exploration>) -> Entry {
+const fn entry<W: Compare>(explored: Option<Exploration>) -> Entry {
     Entry {
         name: W::NAME,
         sim: sim::simulate::<W>,
         record: replay::record::<W>,
         simulated: flags::added::<W>,
         explored,
+        compare: compare::compare::<W>,
         spans: W::spans,
     }
 }

@@ -9,6 +9,7 @@
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 mod bank;
+mod compare;
 mod report;
 mod scenario;
 pub mod standing;

@@ -6,13 +6,15 @@
 
 use std::time::Duration;
 
+use conclave_algorithms::detector::spec::COMPLETENESS;
 use conclave_kernel::{Card, NodeId, Prng, time};
 use conclave_sim::{Fault, FaultKind, Recovery, Setup};
 use serde::Serialize;
 
-use super::{Report, Scenario};
+use super::{Report, Sample, Scenario, Work};
+use crate::compare::{Column, Compare, Table, Verdict};
 use crate::diagram::plot::{self, Axis, Plot, Point, Scale, Series};
-use crate::problem::run;
+use crate::problem::{nanos, number, run};
 
 /// One algorithm with one setting.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +33,78 @@ impl Row {
     pub fn passed(&self) -> bool {
         self.report.facts.violations.iter().all(|violation| violation.property != "completeness")
             && self.report.facts.ledger.unfired.is_empty()
+    }
+}
+
+impl Compare for Work {
+    type Row = Row;
+
+    const LEGEND: &'static str = "\
+site 0 crashes 20 times, every second time for only 1.5 T; unnoticed: crashes that ended before a
+watcher suspected the site
+";
+
+    fn validate_sizes(sizes: &[u32]) -> Result<(), String> {
+        match sizes {
+            [_] => Ok(()),
+            _ => Err("detectors are compared at one size: give one number to --nodes".into()),
+        }
+    }
+
+    fn settings(card: &'static Card, base: &Scenario, nodes: u32, _: &dyn Fn(&str) -> bool) -> Vec<Scenario> {
+        let mut base = base.clone();
+        base.world.nodes = nodes;
+        settings(card, &base)
+    }
+
+    fn row(card: &'static Card, run: &Scenario) -> Result<Row, String> {
+        row(card, run)
+    }
+
+    /// The verdict on a row: whether the watchers noticed the crashes. Mistakes are the subject of the comparison, so
+    /// they are no violations.
+    fn verdict(row: &Row) -> Verdict {
+        match row.report.facts.has_judged(COMPLETENESS.name) {
+            _ if !row.passed() => Verdict::Violated,
+            true => Verdict::Holds,
+            false => Verdict::NotJudged,
+        }
+    }
+
+    fn tables(rows: &[Row], base: &Scenario) -> Vec<Table> {
+        let mean = |sample: Option<Sample>| sample.map_or("-".into(), |sample| nanos(sample.mean_ns));
+        let longest =
+            |sample: Option<Sample>| sample.map_or("-".into(), |sample| nanos(sample.max_ns as f64));
+        let columns: [Column<'_, Row>; 10] = [
+            ("algorithm", &|row| row.algorithm.to_owned()),
+            ("setting", &|row| row.setting.clone()),
+            ("detection", &|row| mean(row.report.detection_time)),
+            ("longest", &|row| longest(row.report.detection_time)),
+            ("mistakes", &|row| row.report.mistakes.to_string()),
+            ("an hour and pair", &|row| number(row.report.mistake_rate_per_s * 3_600.0)),
+            ("they last", &|row| mean(row.report.mistake_duration)),
+            ("unnoticed", &|row| row.report.unnoticed_crashes.to_string()),
+            ("msgs/s", &|row| number(row.report.messages_per_s)),
+            ("complete", &|row| match Self::verdict(row) {
+                Verdict::Holds => "yes".into(),
+                Verdict::Violated => "no".into(),
+                other => other.cell(),
+            }),
+        ];
+        let nodes = rows.first().map_or(base.world.nodes, |row| row.report.facts.nodes);
+        let (period, delay) = (nanos(base.work.period.as_nanos() as f64), base.world.delay);
+        let title = format!("detector, N = {nodes}, T = {period}, delays {delay}");
+        vec![Table::of(title, &columns, rows)]
+    }
+
+    fn plot(rows: &[Row], base: &Scenario) -> Result<String, String> {
+        let delay = &base.world.delay;
+        plot(rows, base).ok_or_else(|| {
+            format!(
+                "no setting makes a mistake with delays {delay}, so there is no trade-off to plot; \
+                 vary the delays, for example with --delay exponential:10ms"
+            )
+        })
     }
 }
 

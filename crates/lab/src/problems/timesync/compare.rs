@@ -1,4 +1,4 @@
-//! All algorithms of the problem on the same network: how wrong the clocks are over time, and how wrong they may be.
+//! The comparison of the timesync problem: the errors of the clocks over time, with the promised bounds.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use conclave_kernel::{Card, time};
 use serde::Serialize;
 
 use super::{Report, Scenario, Work};
+use crate::compare::{self, Column, Compare, Table, Verdict};
 use crate::diagram::bounds::{self, Bounds, Moment, Panel};
-use crate::problem::{Problem as _, run};
+use crate::problem::{Problem as _, nanos, run};
 
 /// One algorithm at one size.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +21,56 @@ pub struct Row {
     pub every_ns: u64,
     /// Its run.
     pub report: Report,
+}
+
+impl Compare for Work {
+    type Row = Row;
+
+    const LEGEND: &'static str = "\
+error: of the worst clock, against the true time (truth) or another clock (group); mean and largest over time
+bound: the bound that the sites promise, at the same moments; settled: the moments at which every site promises
+a bound
+";
+
+    fn settings(_: &'static Card, base: &Scenario, nodes: u32, _: &dyn Fn(&str) -> bool) -> Vec<Scenario> {
+        let mut run = base.clone();
+        run.world.nodes = nodes;
+        vec![run]
+    }
+
+    fn row(card: &'static Card, run: &Scenario) -> Result<Row, String> {
+        row(card, run, run.world.nodes)
+    }
+
+    fn verdict(row: &Row) -> Verdict {
+        Verdict::of(&[&row.report.facts])
+    }
+
+    fn tables(rows: &[Row], _: &Scenario) -> Vec<Table> {
+        let mean = |ns: Option<f64>| ns.map_or("-".into(), nanos);
+        let most = |ns: Option<u64>| mean(ns.map(|ns| ns as f64));
+        let columns: [Column<'_, Row>; 11] = [
+            ("algorithm", &|row| row.algorithm.to_owned()),
+            ("against", &|row| row.report.reference.to_owned()),
+            ("every", &|row| time::show(Duration::from_nanos(row.every_ns))),
+            ("error", &|row| mean(row.report.error_mean_ns)),
+            ("largest", &|row| most(row.report.error_max_ns)),
+            ("bound", &|row| mean(row.report.bound_mean_ns)),
+            ("largest", &|row| most(row.report.bound_max_ns)),
+            ("settled", &|row| format!("{}/{}", row.report.settled, row.report.moments.len())),
+            ("missed", &|row| row.report.missed.to_string()),
+            ("messages", &|row| row.report.facts.messages.to_string()),
+            ("verdict", &|row| Self::verdict(row).cell()),
+        ];
+        compare::by_size(rows, |row| row.nodes, |nodes| format!("timesync, N = {nodes}"), &columns)
+    }
+
+    /// The plot shows the largest size.
+    fn plot(rows: &[Row], _: &Scenario) -> Result<String, String> {
+        let largest = rows.iter().map(|row| row.nodes).max().unwrap_or(0);
+        let shown: Vec<Row> = rows.iter().filter(|row| row.nodes == largest).cloned().collect();
+        Ok(plot(&shown))
+    }
 }
 
 /// Runs one algorithm at one size.
