@@ -242,7 +242,7 @@ pub(crate) const fn bit(site: NodeId) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use conclave_algorithms::{election, mutants, mutex, snapshot};
+    use conclave_algorithms::{election, mutex, snapshot};
 
     use crate::problems;
 
@@ -251,7 +251,7 @@ mod tests {
             for card in $problem::CARDS {
                 assert_eq!($entry(None, card.name).unwrap().card.name, card.name);
             }
-            for mutant in mutants::$problem::MUTANTS {
+            for mutant in $problem::mutants::MUTANTS {
                 let entry = $entry(Some(mutant.name), "nobody").unwrap();
                 assert_eq!(entry.card.name, mutant.algorithm, "{}", mutant.name);
             }

@@ -9,8 +9,8 @@ mod judge;
 use std::str::FromStr;
 
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
-use conclave_algorithms::mutants::mutex::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutants::{self, World};
+use conclave_algorithms::mutex::mutants::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
