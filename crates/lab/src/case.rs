@@ -19,6 +19,7 @@ use serde_json::Value;
 pub use conclave_check::unwatched;
 pub use properties::{Known, PropertyVerdict, Word, any_promise_judged, reasons, words};
 
+use crate::added;
 use crate::experiment::{Experiment, Space, file, flags};
 use crate::log;
 use crate::matrix::Assumption;
@@ -199,7 +200,7 @@ pub fn read(problem: &str, scenario: &str) -> Result<Box<dyn Case>, String> {
 
 /// An algorithm that the checker explores, with the functions that are compiled for its type. The cases of
 /// a problem are of type `C`.
-pub(crate) struct Entry<C> {
+pub struct Entry<C> {
     pub(crate) card: &'static Card,
     /// Whether the algorithm has a flaw of this name.
     pub(crate) has_flaw: fn(&str) -> bool,
@@ -214,11 +215,12 @@ pub(crate) fn has_flaw<P: Fallible>(name: &str) -> bool {
 
 /// Returns the entry of the mutant, or of the algorithm if there is none. A mutant without a flaw is its
 /// algorithm in a world that the algorithm does not tolerate.
-pub(crate) fn find<C>(
+pub(crate) fn find<C: 'static>(
     entries: impl Iterator<Item = &'static Entry<C>> + Clone,
     mutant: Option<&str>,
     algorithm: &str,
 ) -> Result<&'static Entry<C>, String> {
+    let entries = entries.chain(added::explored());
     let mut algorithm = algorithm;
     if let Some(name) = mutant {
         if let Some(flawed) = entries.clone().find(|entry| (entry.has_flaw)(name)) {

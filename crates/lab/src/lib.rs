@@ -1,5 +1,6 @@
 //! The laboratory: problems meet worlds, and everything is measured.
 
+pub mod added;
 pub mod case;
 pub mod compare;
 pub mod diagram;

@@ -14,6 +14,7 @@ use conclave_sim::{Candidate, End, Ledger, Limits, Order, Outcome, Profile, Setu
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::added;
 use crate::diagram::span::Span;
 use crate::experiment::{Run, flags};
 use crate::log::{self, Log};
@@ -49,7 +50,7 @@ pub trait Problem:
         Setup::default()
     }
 
-    /// The cards of the algorithms that `compare` runs.
+    /// The cards of the algorithms of the table that `compare` runs.
     fn cards() -> &'static [Card];
 
     /// The card of the algorithm of this name.
@@ -112,7 +113,8 @@ impl<W: Problem> Run<W> {
 
     /// The algorithm's card.
     pub fn card(&self) -> Option<&'static Card> {
-        W::card(&self.algorithm)
+        let mut added = added::simulated::<W>().map(|entry| entry.card);
+        W::card(&self.algorithm).or_else(|| added.find(|card| card.name == self.algorithm))
     }
 
     /// The approximate time of the run without faults.
@@ -135,8 +137,9 @@ impl<W: Problem> Run<W> {
 
     /// Runs the experiment. A recorder that keeps anything receives the trace.
     pub fn run(&self, recorder: &mut Recorder) -> Result<W::Report, String> {
-        let entry = W::entry(self).ok_or_else(|| {
-            let names = W::cards().iter().map(|card| card.name);
+        let mut added = added::simulated().filter(|entry| entry.card.name == self.algorithm);
+        let entry = W::entry(self).or_else(|| added.next()).ok_or_else(|| {
+            let names = compared::<W>().map(|card| card.name);
             suggest::unknown(&format!("algorithm of problem {}", W::NAME), &self.algorithm, names)
         })?;
         (entry.simulate)(self, recorder)
@@ -236,6 +239,11 @@ fn world_flags(setup: &Setup, default: &Setup) -> Vec<String> {
         flags.push(format!("--budget {}", setup.budget));
     }
     flags
+}
+
+/// The cards of the algorithms of a problem that `compare` runs, those of other crates last.
+pub fn compared<W: Problem>() -> impl Iterator<Item = &'static Card> {
+    W::cards().iter().chain(added::simulated::<W>().map(|entry| entry.card))
 }
 
 /// Runs an experiment without recording it.

@@ -13,6 +13,7 @@ mod mutex_determinism;
 mod mutex_fairness;
 mod mutex_faults;
 mod mutex_seeds;
+mod own_algorithm;
 mod snapshot_problem;
 mod starvation;
 mod support;

@@ -8,8 +8,8 @@ pub type Step<P> = fn(&mut P, &mut Memory, Input<P>, &mut Cx<'_, P>);
 
 /// An algorithm, of any problem, for which flaws exist.
 pub trait Fallible: Protocol {
-    /// The flaws, by name.
-    const FLAWS: &'static [(&'static str, Step<Self>)];
+    /// The flaws, by name. An algorithm without flaws of its own keeps the empty list.
+    const FLAWS: &'static [(&'static str, Step<Self>)] = &[];
 }
 
 /// Additional state that a flaw may need, besides the state of the algorithm.

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_algorithms::{catalog, mutants};
+use conclave_algorithms::mutants;
 use conclave_check::{
     Bounds, Costs, Counterexample, Cycles, Options, Order, Progress, Report, Search, Verdict, Watcher,
 };
 use conclave_kernel::{Card, suggest};
+use conclave_lab::added;
 use conclave_lab::case::{self, Case, PropertyVerdict, Word};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::experiment::Space;
@@ -161,7 +162,7 @@ type Chosen = (&'static Card, Box<dyn Case>);
 
 /// Returns the card and the case of an algorithm; `None` if the checker has no model of it.
 fn case(args: &Args, problem: &str, name: &str) -> Result<Option<Chosen>, Failure> {
-    let card = catalog::cards().find(|card| card.problem == problem && card.name == name);
+    let card = added::cards().find(|card| card.problem == problem && card.name == name);
     let explored = problems::named(problem).and_then(|entry| entry.explored);
     let Some((card, explored)) = card.zip(explored) else { return Ok(None) };
     Ok((explored.case)(args, card)?.map(|case| (card, case)))

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
+use conclave_lab::added;
 use conclave_lab::compare::{self, Compare, Comparison, Request, Verdict};
 use conclave_lab::experiment::{Run, flags};
-use conclave_lab::problem::Problem;
+use conclave_lab::problem::{self, Problem};
 
 use super::flags::ProblemFlags;
 use super::problems;
@@ -130,10 +130,10 @@ fn code(verdicts: &[Verdict]) -> u8 {
 impl Args {
     /// The cards of the algorithms that `--only` names, or all cards.
     fn cards<W: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
-        let names = || W::cards().iter().map(|card| card.name);
+        let names = || problem::compared::<W>().map(|card| card.name);
         if let Some(stranger) = self.only.iter().find(|name| !names().any(|known| known == name.as_str())) {
             let is_other = |card: &&Card| card.problem == W::NAME && card.name == stranger.as_str();
-            if let Some(card) = catalog::cards().find(is_other) {
+            if let Some(card) = added::cards().find(is_other) {
                 let path = card.path();
                 return Err(Failure::usage(format!(
                     "{path} is not compared, because its heartbeats have no cost per entry: run it with `conclave sim {path}`"
@@ -144,7 +144,7 @@ impl Args {
             );
         }
         let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
-        Ok(W::cards().iter().filter(|card| wanted(card.name)).collect())
+        Ok(problem::compared::<W>().filter(|card| wanted(card.name)).collect())
     }
 
     /// The scenario that the flags describe. The caller still has to set the algorithm.

@@ -15,6 +15,7 @@ mod trace;
 mod world;
 
 use conclave_algorithms::catalog;
+use conclave_lab::added;
 
 use crate::output::Done;
 use crate::tree::Named;
@@ -45,11 +46,11 @@ pub enum Command {
 
 /// The arguments that take a name of the catalogue, with the names: for completions.
 pub fn names() -> Vec<Named> {
-    let paths = || catalog::cards().map(|card| card.path().to_string());
+    let paths = || added::cards().map(|card| card.path().to_string());
     let problems = || catalog::problems().map(str::to_owned);
     let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     let mut algorithms = Vec::new();
-    for card in catalog::cards() {
+    for card in added::cards() {
         if !algorithms.iter().any(|known| known == card.name) {
             algorithms.push(card.name.to_owned());
         }
@@ -92,7 +93,7 @@ pub fn with_mutants_of_algorithm(script: &str) -> String {
     };
     let all = names(None);
     let case = |path: String| format!("            {path}) echo \"{}\"; return ;;\n", names(Some(&path)));
-    let cases: String = catalog::cards().map(|card| case(card.path().to_string())).collect();
+    let cases: String = added::cards().map(|card| case(card.path().to_string())).collect();
     let function = format!(
         "_conclave_mutants() {{\n    local word\n    for word in \"${{COMP_WORDS[@]}}\"; do\n        case \"$word\" in\n\
          {cases}        esac\n    done\n    echo \"{all}\"\n}}\n\n"

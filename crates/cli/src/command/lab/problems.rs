@@ -2,13 +2,14 @@
 
 use clap::Command;
 use conclave_algorithms::catalog;
+use conclave_algorithms::mutex::LAYERED;
 use conclave_kernel::{Card, suggest};
+use conclave_lab::added;
 use conclave_lab::case::{Case, Explored};
 use conclave_lab::compare::{Compare, Comparison};
 use conclave_lab::diagram::span::Span;
 use conclave_lab::experiment::{Experiment, flags};
 use conclave_lab::log::Log;
-use conclave_lab::matrix;
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
 
 use super::{check, compare, replay, sim};
@@ -70,8 +71,7 @@ const fn explored<W: Explored>() -> Exploration {
 }
 
 fn case<W: Explored>(args: &check::Args, card: &Card) -> FoundCase {
-    let is_layered =
-        W::PROBLEM == "mutex" && !matrix::rows(Some("mutex")).any(|known| known.name == card.name);
+    let is_layered = card.problem == "mutex" && LAYERED.iter().any(|known| known.name == card.name);
     if is_layered {
         return Ok(None);
     }
@@ -97,7 +97,7 @@ pub fn find(path: &str) -> Result<(&str, &str), Failure> {
     if !catalog::problems().any(|known| known == problem) {
         return Err(suggest::unknown("problem", problem, catalog::problems()).into());
     }
-    let names = || catalog::cards().filter(|card| card.problem == problem).map(|card| card.name);
+    let names = || added::cards().filter(|card| card.problem == problem).map(|card| card.name);
     if name.is_empty() {
         return Err(half_a_path(problem));
     }
@@ -110,8 +110,7 @@ pub fn find(path: &str) -> Result<(&str, &str), Failure> {
 /// The error for a name without `/`: a problem lacks its algorithm, and an algorithm lacks its problem.
 fn half_a_path(name: &str) -> Failure {
     let paths = |problem: Option<&str>| {
-        let in_problem =
-            catalog::cards().filter(|card| problem.is_none_or(|problem| card.problem == problem));
+        let in_problem = added::cards().filter(|card| problem.is_none_or(|problem| card.problem == problem));
         in_problem.map(|card| card.path().to_string()).collect::<Vec<_>>()
     };
     if is_problem(name) {
@@ -120,7 +119,7 @@ fn half_a_path(name: &str) -> Failure {
             "'{name}' is a problem: add one of its algorithms (there are: {paths})"
         ));
     }
-    match catalog::cards().find(|card| card.name == name) {
+    match added::cards().find(|card| card.name == name) {
         Some(card) => Failure::usage(format!("'{name}' needs its problem; did you mean {}?", card.path())),
         None => suggest::unknown("algorithm", name, paths(None).iter().map(String::as_str)).into(),
     }

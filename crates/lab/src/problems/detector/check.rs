@@ -52,6 +52,11 @@ macro_rules! explored {
     };
 }
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Detector>() -> Entry<Case> {
+    explored!(P)
+}
+
 static ENTRIES: &[Entry<Case>] = &detector::each!(explored);
 
 fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {

@@ -25,8 +25,14 @@ pub use check::{Case, Watch, Watching};
 pub use report::{Report, Sample};
 pub use scenario::{Scenario, Work};
 
+use crate::added::Algorithm;
 use crate::problem;
 use meter::Meter;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: Detector>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>()).explored(check::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Detector>(

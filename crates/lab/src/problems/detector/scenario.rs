@@ -153,6 +153,11 @@ macro_rules! entry {
     };
 }
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Detector>() -> Entry<Work> {
+    entry!(P)
+}
+
 static ENTRIES: &[Entry<Work>] = &detector::each!(entry);
 
 fn simulate<P: Detector>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {

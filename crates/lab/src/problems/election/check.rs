@@ -157,6 +157,11 @@ macro_rules! explored {
     };
 }
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Fallible + Election>() -> Entry<Case> {
+    explored!(P)
+}
+
 static ENTRIES: &[Entry<Case>] = &election::each!(explored);
 /// The election over the oracle of the model. Only mutants lead here: the election over heartbeats comes
 /// first.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{ChangRoberts, Command, Election, Event, HirschbergSinclair};
+use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Violation, time};
 use conclave_sim::{Desk, Director, End, Limits, Outcome, Recording, World};
 
@@ -26,7 +27,13 @@ pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
 pub use report::Report;
 pub use scenario::{Ranks, Scenario, Start, Trigger, Work, longest};
 
+use crate::added::Algorithm;
 use crate::problem;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: Fallible + Election>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>()).explored(check::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Election>(

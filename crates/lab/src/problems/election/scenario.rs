@@ -160,6 +160,11 @@ macro_rules! entry {
     };
 }
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Election>() -> Entry<Work> {
+    entry!(P)
+}
+
 static ENTRIES: &[Entry<Work>] = &election::each!(entry);
 
 fn simulate<P: Election>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {

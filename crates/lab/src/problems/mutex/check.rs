@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use judge::Judge;
 
 use super::Scenario;
+use crate::added;
 use crate::case::{self, Entry, Explored, Known};
 use crate::experiment::{Experiment, Space};
 
@@ -128,7 +129,8 @@ impl Case {
 
     /// The properties that are judged besides exclusion and progress.
     fn judged(&self) -> Judged {
-        let card = mutex::CARDS.iter().find(|card| card.name == self.algorithm);
+        let card =
+            added::cards().find(|card| (card.problem, card.name) == ("mutex", self.algorithm.as_str()));
         match self.work.judged {
             _ if self.work.causal => Judged::Order,
             Some(judged) => judged,
@@ -182,6 +184,11 @@ static ENTRIES: &[Entry<Case>] = &mutex::each!(explored);
 /// Suzuki and Kasami's algorithm with numbers that do not grow. Only its mutants lead here: the unmodified
 /// algorithm comes first.
 static CYCLIC: Entry<Case> = explored!(CyclicSuzukiKasami);
+
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Fallible + Mutex>() -> Entry<Case> {
+    explored!(P)
+}
 
 /// Returns the entry of the mutant, or of the algorithm if there is none.
 pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {

@@ -18,6 +18,7 @@ mod work;
 
 use std::time::Instant;
 
+use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_algorithms::mutex::spec::{Breach, Judge, Note};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_kernel::{Effect, NodeId, Size, Time, Violation};
@@ -26,9 +27,15 @@ use conclave_sim::{Desk, Director, Recording, World};
 pub use report::{Delays, Report};
 pub use scenario::{Scenario, Work, Workload};
 
+use crate::added::Algorithm;
 use crate::problem;
 use meter::Meter;
 use work::Worker;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: Fallible + Mutex>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>()).explored(check::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Mutex>(

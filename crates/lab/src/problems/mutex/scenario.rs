@@ -142,6 +142,11 @@ macro_rules! entry {
     };
 }
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Mutex>() -> Entry<Work> {
+    entry!(P)
+}
+
 static ENTRIES: &[Entry<Work>] = &mutex::each!(entry);
 static LAYERED: &[Entry<Work>] = &mutex::each_layered!(entry);
 

@@ -26,8 +26,14 @@ pub use meter::Moment;
 pub use report::Report;
 pub use scenario::{Scenario, Work};
 
+use crate::added::Algorithm;
 use crate::problem;
 use meter::Meter;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: TimeSync>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set. The type alone chooses the
 /// algorithm, because a mutant is not in the catalogue.

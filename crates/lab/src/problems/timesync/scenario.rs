@@ -259,6 +259,11 @@ macro_rules! entry {
     };
 }
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: TimeSync>() -> Entry<Work> {
+    entry!(P)
+}
+
 static ENTRIES: &[Entry<Work>] = &timesync::each!(entry);
 
 fn simulate<P: TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
