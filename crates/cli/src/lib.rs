@@ -27,7 +27,9 @@ use serde_json::json;
 
 #[cfg(feature = "lab")]
 use command::lab;
-use command::{clock, service, tour};
+use command::{clock, completions};
+#[cfg(feature = "service")]
+use command::{service, tour};
 use output::Failure;
 
 /// The command line. The package description is the first line of its help.
@@ -60,14 +62,18 @@ lists those of a command.";
 enum Command {
     /// Measure this machine's clock against NTP servers, or serve its time; the clock is never set
     Clock(clock::Args),
+    /// Print completions for a shell
+    Completions(completions::Args),
     /// Print the manual page of a command, or write the pages of all commands
     Man(command::man::Args),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(Box<lab::Command>),
+    #[cfg(feature = "service")]
     #[command(flatten)]
     Service(service::Command),
     /// Show the main features in half a minute, on a server of its own
+    #[cfg(feature = "service")]
     Tour(tour::Args),
 }
 
@@ -82,6 +88,7 @@ pub fn main_with(algorithms: Vec<conclave_lab::added::Algorithm>) -> ExitCode {
 
 /// Runs the command that the command line names.
 pub fn main() -> ExitCode {
+    #[cfg(feature = "service")]
     if let Some(done) = service::run_if_local_node() {
         return done.unwrap_or_else(|failure| fail(&failure));
     }
@@ -91,10 +98,13 @@ pub fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Clock(args) => clock::run(&args),
+        Command::Completions(args) => completions::run(&args),
         Command::Man(args) => command::man::run(&args),
         #[cfg(feature = "lab")]
         Command::Lab(command) => lab::run(&command),
+        #[cfg(feature = "service")]
         Command::Service(command) => service::run(&command),
+        #[cfg(feature = "service")]
         Command::Tour(args) => tour::run(&args),
     };
     match done {

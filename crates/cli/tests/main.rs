@@ -1,7 +1,9 @@
 //! The integration tests of the command line, in one binary, because each further binary takes another link.
 
 mod clock;
+#[cfg(feature = "service")]
 mod service;
+#[cfg(feature = "service")]
 mod tour;
 
 #[cfg(feature = "lab")]
@@ -14,7 +16,7 @@ mod experiment;
 mod explore;
 #[cfg(feature = "lab")]
 mod help;
-#[cfg(feature = "lab")]
+#[cfg(all(feature = "lab", feature = "service"))]
 mod readme;
 #[cfg(feature = "lab")]
 mod trace;
