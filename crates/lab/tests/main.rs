@@ -3,6 +3,7 @@
 mod detector;
 mod election;
 mod evidence;
+mod exhaustive;
 mod experiment;
 mod layered;
 mod links;
@@ -18,3 +19,4 @@ mod snapshot_problem;
 mod starvation;
 mod support;
 mod timesync;
+mod twin;
