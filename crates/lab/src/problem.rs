@@ -131,6 +131,10 @@ impl<W: Problem> Run<W> {
 
     /// Checks the experiment. The error is one line.
     pub fn validate(&self) -> Result<(), String> {
+        if let Some(flaw) = &self.flaw {
+            let path = format!("{}/{}", W::NAME, self.algorithm);
+            return Err(format!("the simulator runs no mutants: use `conclave check {path} --mutant {flaw}`"));
+        }
         self.world.validate()?;
         W::validate(self)
     }

@@ -161,6 +161,13 @@ fn an_experiment_in_a_file_has_the_defaults_of_its_problem() {
 }
 
 #[test]
+fn a_run_with_a_flaw_is_refused_and_not_made_without_it() {
+    let flawed = run::<mutex::Work>(json!({"algorithm": "maekawa", "flaw": "maekawa-basic", "work": {}}));
+    let refusal = flawed.expect("a good file").validate().expect_err("it is refused");
+    assert!(refusal.contains("conclave check mutex/maekawa --mutant maekawa-basic"), "{refusal}");
+}
+
+#[test]
 fn a_mistake_in_a_file_is_reported_with_its_field() {
     for (file, mistake) in [
         (json!({"work": {"entries": "many"}}), "work.entries: invalid type"),
