@@ -133,7 +133,9 @@ impl<W: Problem> Run<W> {
     pub fn validate(&self) -> Result<(), String> {
         if let Some(flaw) = &self.flaw {
             let path = format!("{}/{}", W::NAME, self.algorithm);
-            return Err(format!("the simulator runs no mutants: use `conclave check {path} --mutant {flaw}`"));
+            return Err(format!(
+                "the simulator runs no mutants: use `conclave check {path} --mutant {flaw}`"
+            ));
         }
         self.world.validate()?;
         W::validate(self)

@@ -48,7 +48,8 @@ where
     for name in default.as_object().expect("a work has fields").keys() {
         let flag = format!("--{}", name.replace('_', "-"));
         let of_field = pool.iter().filter(|it| it.split([' ', '=']).next() == Some(&flag));
-        let changes = |it: &String| serde_json::to_value(read::<W>(std::slice::from_ref(it))).expect("JSON") != default;
+        let changes =
+            |it: &String| serde_json::to_value(read::<W>(std::slice::from_ref(it))).expect("JSON") != default;
         assert!(of_field.into_iter().any(changes), "no flag of the test changes the field {name}");
     }
 }
