@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use conclave_algorithms::mutex;
 use serde_json::Value;
 
 fn line(command: &str) -> Output {
@@ -206,7 +207,7 @@ fn the_matrix_has_no_empty_cell() {
     // The fair ring never stops sending: some of its cells end at the bound and report it.
     let cells = json(&command, 3);
     let cells = cells.as_array().expect("an array");
-    assert_eq!(cells.len(), 11 * 6);
+    assert_eq!(cells.len(), mutex::CARDS.len() * 6);
     assert!(
         cells.iter().all(|cell| (cell["verdict"] == "bounded") == (cell["agrees"] == "unknown")),
         "{cells:?}"
@@ -232,7 +233,7 @@ fn a_table_of_a_problem_has_a_row_for_each_and_says_what_was_not_explored() {
     let text = prints("check mutex --all --most-states 2000", 3);
     assert!(text.contains("| entries a site |"), "{text}");
     assert!(text.contains("| central | 3 | 2 | any order | 869 |"), "{text}");
-    assert_eq!(text.lines().count(), 2 + 2 * 11, "{text}");
+    assert_eq!(text.lines().count(), 2 + 2 * mutex::CARDS.len(), "{text}");
     let fair_ring = text.lines().find(|row| row.starts_with("| fair-ring |")).expect("a row");
     assert!(fair_ring.ends_with("| bounded |"), "{fair_ring}");
     let text = prints("check election --all --most-states 100", 3);

@@ -42,18 +42,17 @@ fn every_other_harmful_mutant_is_caught_and_no_other_harmless_one() {
 }
 
 #[test]
-fn names_are_unique_and_every_algorithm_of_the_problems_has_mutants() {
+fn names_are_unique_and_an_algorithm_with_mutants_has_a_harmful_one() {
     let mut names: Vec<_> = mutants::all().map(|mutant| mutant.name).collect();
     names.sort_unstable();
     assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
     let cards = mutex::CARDS.iter().chain(election::CARDS).chain(snapshot::CARDS);
-    // Lamport's mutants are its own.
-    for card in cards.filter(|card| card.name != "lamport-omission") {
+    for card in cards {
         let of_card =
             |mutant: &&mutants::Mutant| mutant.problem == card.problem && mutant.algorithm == card.name;
-        assert!(mutants::all().any(|mutant| of_card(&mutant)), "{} has none", card.name);
-        // Who keeps all promises under every wrong variant is not told apart from them.
-        assert!(mutants::all().filter(of_card).any(|mutant| !mutant.is_harmless()), "{}", card.name);
+        // Otherwise nothing distinguishes the algorithm from its wrong variants.
+        let mut own = mutants::all().filter(of_card).peekable();
+        assert!(own.peek().is_none() || own.any(|mutant| !mutant.is_harmless()), "{}", card.name);
     }
     for mutant in mutants::all() {
         let card =
@@ -101,9 +100,9 @@ fn assert_crossing(card: &'static Card) {
     let outcome = case.explore(&options, &mut case::unwatched).expect("it can be explored");
     let crossed = outcome.sometimes.iter().any(|it| it.name == CROSSING && it.seen);
     let reason = NEVER_CROSS.iter().find(|(name, _)| *name == card.name).map(|(_, reason)| *reason);
-    assert_eq!(crossed, reason.is_none(), "{}: messages cross", card.name);
-    // The fair ring has no end.
-    let looked_everywhere = outcome.verdict == Verdict::Holds || card.name == "fair-ring";
+    assert!(!crossed || reason.is_none(), "{}: messages cross", card.name);
+    // The token of a fair ring never stops.
+    let looked_everywhere = outcome.verdict == Verdict::Holds || card.idle_traffic;
     assert!(crossed || looked_everywhere, "{}: {}", card.name, outcome.verdict);
 }
 
