@@ -181,7 +181,7 @@ fn the_text_says_whether_and_why_cycles_were_not_judged() {
 }
 
 #[test]
-fn the_zoo_prints_what_was_caught_by_what() {
+fn each_mutant_is_printed_with_the_property_that_caught_it() {
     let findings = json("mutants --only central --only raymond --json", 0);
     let findings = findings.as_array().expect("an array");
     assert!(findings.len() >= 6);

@@ -7,7 +7,7 @@ pub mod diagram;
 pub mod experiment;
 pub mod log;
 pub mod matrix;
+pub mod mutants;
 pub mod problem;
 pub mod problems;
 pub mod sweep;
-pub mod zoo;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use conclave_algorithms::mutants::{self, Mutant};
 use conclave_kernel::suggest;
 use conclave_lab::experiment::flags;
-use conclave_lab::zoo::{self, Finding, Messages};
+use conclave_lab::mutants::{Finding, Messages, examine};
 
 use super::problems;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Done {
     let mut findings = Vec::new();
     for mutant in chosen {
         bar.set_message(mutant.name);
-        findings.push(zoo::look(mutant, threads)?);
+        findings.push(examine(mutant, threads)?);
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -1,8 +1,8 @@
-//! The mutant zoo: every wrong variant is looked at where it should be caught.
+//! The examination of the mutants: each runs in the world in which it should be caught.
 //!
 //! A mutant that is caught by nothing says that the check is too weak, and a correct algorithm that is "caught" says
 //! that it is wrong: both happen here, and [`honest`] runs every algorithm through the worlds of its own mutants.
-//! The zoo knows no problem; each problem's mutants come from [`mutants::all`], and the problem says how they are run.
+//! This module knows no problem: the mutants come from [`mutants::all`], and their problem determines how they are run.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -77,7 +77,7 @@ impl Finding {
 }
 
 /// Looks at a mutant, with so many threads.
-pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> {
+pub fn examine(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> {
     let mut finding = Finding {
         name: mutant.name,
         algorithm: mutant.path().to_string(),
@@ -168,7 +168,7 @@ fn fair_ring(flaw: &'static str, nodes: u32, relay: bool, seed: u64) -> Result<O
     Ok(broken(&report.facts, &mutex::spec::ME2))
 }
 
-/// The number of events without progress that are enough in the small worlds of the zoo.
+/// The number of events without progress that are enough in the small worlds of the mutants.
 const BUDGET: u64 = 1_000_000;
 
 /// Returns the promised property that a run broke first. A livelock breaks the property that must hold
