@@ -189,6 +189,9 @@ fn each_mutant_is_printed_with_the_property_that_caught_it() {
         for field in ["name", "algorithm", "source", "harmless", "caught", "by", "after"] {
             assert!(!finding[field].is_null(), "{field} of {finding}");
         }
+        let command = finding["command"].as_str().expect("the checker ran it");
+        let again = json(&format!("{} --json", command.trim_start_matches("conclave ")), 1);
+        assert_eq!(again["property"], finding["by"], "{command}");
     }
     let text = prints("mutants --only naimi", 0);
     assert!(text.contains("naimi-stays-root") && text.contains("harmless"), "{text}");

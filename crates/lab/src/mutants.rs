@@ -52,6 +52,8 @@ pub struct Finding {
     pub published_steps: Option<u32>,
     /// If it is harmless: the messages of all executions, the correct algorithm's first.
     pub messages: Option<[Messages; 2]>,
+    /// The command that explores the mutant in its world; `None` if the simulator ran it.
+    pub command: Option<String>,
 }
 
 /// The fewest and the most messages of all executions.
@@ -92,6 +94,7 @@ pub fn examine(mutant: &'static Mutant, threads: usize) -> Result<Finding, Strin
         steps: None,
         published_steps: mutant.published_steps,
         messages: None,
+        command: None,
     };
     match mutant.catch {
         Catch::Check { world, states } => {
@@ -99,6 +102,7 @@ pub fn examine(mutant: &'static Mutant, threads: usize) -> Result<Finding, Strin
             let flawed = case::of_mutant(mutant, &world, true)?;
             let options = options(states, threads);
             let outcome = flawed.explore(&options, &mut case::unwatched)?;
+            finding.command = Some(flawed.command_line());
             finding.caught = outcome.is_broken();
             finding.by = outcome.property.map(Into::into);
             (finding.after, finding.within) = (outcome.states, states);
