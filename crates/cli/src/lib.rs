@@ -77,7 +77,8 @@ enum Command {
     Tour(tour::Args),
 }
 
-/// Runs the command that the command line names, with algorithms of another crate beside those of the catalogue.
+/// Runs the command that the command line names, with algorithms of another crate beside those of the
+/// catalogue.
 #[cfg(feature = "lab")]
 pub fn main_with(algorithms: Vec<conclave_lab::added::Algorithm>) -> ExitCode {
     match conclave_lab::added::add(algorithms) {

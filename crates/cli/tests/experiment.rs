@@ -1,4 +1,5 @@
-//! Tests of experiments on the command line: the flags of problems, configuration files, and traces of format 1.
+//! Tests of experiments on the command line: the flags of problems, configuration files, and traces of format
+//! 1.
 
 use crate::cli::{conclave, folder, line, prints, read, refused, shown, text};
 

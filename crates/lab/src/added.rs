@@ -1,8 +1,9 @@
 //! Algorithms of other crates.
 //!
-//! A program that has an algorithm of its own calls [`add`] once, before it uses the laboratory. Then the algorithm is in
-//! the catalogue, and the simulator, the comparison and the checker know it like the algorithms of the tables. The
-//! function `entry` of a problem, such as [`mutex::entry`](crate::problems::mutex::entry), creates an [`Algorithm`].
+//! A program that has an algorithm of its own calls [`add`] once, before it uses the laboratory. Then the
+//! algorithm is in the catalogue, and the simulator, the comparison and the checker know it like the
+//! algorithms of the tables. The function `entry` of a problem, such as
+//! [`mutex::entry`](crate::problems::mutex::entry), creates an [`Algorithm`].
 
 use std::any::Any;
 use std::sync::OnceLock;
@@ -36,8 +37,8 @@ impl Algorithm {
 
 static ADDED: OnceLock<Vec<Algorithm>> = OnceLock::new();
 
-/// Adds the algorithms to the catalogue. Fails if this process has added algorithms before, or if the catalogue has an
-/// algorithm of the same problem and name.
+/// Adds the algorithms to the catalogue. Fails if this process has added algorithms before, or if the
+/// catalogue has an algorithm of the same problem and name.
 pub fn add(algorithms: Vec<Algorithm>) -> Result<(), String> {
     let mut known: Vec<_> = catalog::cards().map(|card| (card.problem, card.name)).collect();
     for Algorithm { card, .. } in &algorithms {

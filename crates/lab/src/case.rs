@@ -1,8 +1,8 @@
 //! Explorations without the type of their problem.
 //!
-//! The command line, the mutants and the matrix create cases: experiments in the checker. A counterexample has its case
-//! in its header, so that it can be repeated. The work of a problem implements [`Explored`]; with it, its experiments
-//! are a [`Case`].
+//! The command line, the mutants and the matrix create cases: experiments in the checker. A counterexample
+//! has its case in its header, so that it can be repeated. The work of a problem implements [`Explored`];
+//! with it, its experiments are a [`Case`].
 
 mod properties;
 
@@ -124,8 +124,8 @@ pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn
     })
 }
 
-/// The case of an algorithm whose needs are met, except for one; and how many sites it has: sometimes it takes more
-/// than were asked for to show why the assumption is needed.
+/// The case of an algorithm whose needs are met, except for one; and how many sites it has: sometimes it
+/// takes more than were asked for to show why the assumption is needed.
 pub fn without(
     card: &Card,
     assumption: Assumption,
@@ -135,8 +135,8 @@ pub fn without(
     if (card.problem, card.name, assumption) == ("election", "hirschberg-sinclair", Assumption::Fifo)
         && nodes < 4
     {
-        // Among three, one of the two neighbours of whoever begins anew behind ELECTED has decided already, and begins
-        // as well. Among four both may be lower, and one of them swallows.
+        // Among three, one of the two neighbours of whoever begins anew behind ELECTED has decided already,
+        // and begins as well. Among four both may be lower, and one of them swallows.
         let mut case = election::Case::of(card, 4, entries).with(|work| work.caller = vec![1, 3]);
         case.world.order = Order::Any;
         return Ok((4, Box::new(case)));

@@ -1,7 +1,7 @@
 //! Comparisons: the algorithms of a problem on the same work, at several sizes.
 //!
-//! A problem implements [`Compare`]: the runs of a row, the columns of its tables, and the plot. [`compare`] is the
-//! driver for all problems.
+//! A problem implements [`Compare`]: the runs of a row, the columns of its tables, and the plot. [`compare`]
+//! is the driver for all problems.
 
 use conclave_kernel::Card;
 use serde::Serialize;
@@ -25,7 +25,8 @@ pub trait Compare: Problem {
         Ok(())
     }
 
-    /// The experiments of an algorithm at one size, one for each row. `is_given` returns whether the user gave a flag.
+    /// The experiments of an algorithm at one size, one for each row. `is_given` returns whether the user
+    /// gave a flag.
     fn settings(
         card: &'static Card,
         base: &Run<Self>,
@@ -81,7 +82,8 @@ pub struct Request<'a, W: Problem> {
     pub is_given: &'a dyn Fn(&str) -> bool,
 }
 
-/// Runs every algorithm at each size, on all cores. Calls `begin` with the number of rows, and `done` after each row.
+/// Runs every algorithm at each size, on all cores. Calls `begin` with the number of rows, and `done` after
+/// each row.
 pub fn compare<W: Compare>(
     request: &Request<'_, W>,
     begin: impl FnOnce(u64),

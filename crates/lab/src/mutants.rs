@@ -1,8 +1,9 @@
 //! The examination of the mutants: each runs in the world in which it should be caught.
 //!
-//! A mutant that is caught by nothing says that the check is too weak, and a correct algorithm that is "caught" says
-//! that it is wrong: both happen here, and [`honest`] runs every algorithm through the worlds of its own mutants.
-//! This module knows no problem: the mutants come from [`mutants::all`], and their problem determines how they are run.
+//! A mutant that is caught by nothing says that the check is too weak, and a correct algorithm that is
+//! "caught" says that it is wrong: both happen here, and [`honest`] runs every algorithm through the worlds
+//! of its own mutants. This module knows no problem: the mutants come from [`mutants::all`], and their
+//! problem determines how they are run.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -128,8 +129,8 @@ pub fn examine(mutant: &'static Mutant, threads: usize) -> Result<Finding, Strin
     Ok(finding)
 }
 
-/// Runs seeds of a mutant, or of the algorithm without the flaw, until a promised property breaks: how many that
-/// took, and which property.
+/// Runs seeds of a mutant, or of the algorithm without the flaw, until a promised property breaks: how many
+/// that took, and which property.
 fn simulate(
     mutant: &Mutant,
     flawed: bool,
@@ -220,8 +221,8 @@ pub struct Honest {
     pub kinds: Vec<&'static str>,
 }
 
-/// Runs an algorithm through the worlds of its mutants, as far as it stands them: it must keep its promises in all.
-/// `states` bounds each exploration.
+/// Runs an algorithm through the worlds of its mutants, as far as it stands them: it must keep its promises
+/// in all. `states` bounds each exploration.
 pub fn honest(card: &'static Card, states: u64, threads: usize) -> Result<Vec<Honest>, String> {
     let mut seen: Vec<(Catch, Option<Judged>)> = Vec::new();
     let mut all = Vec::new();

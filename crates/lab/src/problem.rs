@@ -1,8 +1,8 @@
 //! The interface of every problem of the laboratory: an experiment in, a report out.
 //!
-//! The work of a problem implements [`Problem`], and the results of its runs implement [`Report`]. `conclave sim` and
-//! `conclave replay` build on these two: ranges of seeds, swarms, shrinking, traces, diagrams, and the command that
-//! repeats a run.
+//! The work of a problem implements [`Problem`], and the results of its runs implement [`Report`]. `conclave
+//! sim` and `conclave replay` build on these two: ranges of seeds, swarms, shrinking, traces, diagrams, and
+//! the command that repeats a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,8 +20,8 @@ use crate::experiment::{Run, flags};
 use crate::log::{self, Log};
 use conclave_kernel::suggest;
 
-/// An algorithm of a problem, with the function that is compiled for its type. The work of the problem is of type
-/// `W`.
+/// An algorithm of a problem, with the function that is compiled for its type. The work of the problem is of
+/// type `W`.
 pub struct Entry<W: Problem> {
     /// The card of the algorithm.
     pub card: &'static Card,
@@ -29,7 +29,8 @@ pub struct Entry<W: Problem> {
     pub simulate: fn(&Run<W>, &mut Recorder) -> Result<W::Report, String>,
 }
 
-/// A problem, by the work of its runs. The fields of the work are flags of the command line and fields of files.
+/// A problem, by the work of its runs. The fields of the work are flags of the command line and fields of
+/// files.
 pub trait Problem:
     clap::Args + Clone + Debug + Default + PartialEq + Send + Sync + Serialize + DeserializeOwned + 'static
 {

@@ -6,9 +6,9 @@
 //! names. The entry also states whether the simulator or the checker catches it, in which world, and within
 //! which budget. Mutants that are wrong but harmless are listed too, with their cost.
 //!
-//! The mutants of a problem are in its folder, such as `mutex/mutants/`. This module contains what they share. The
-//! table has the same form for all problems. A flaw that changes the steps of an algorithm has the name
-//! of its mutant in [`Fallible::FLAWS`](flawed::Fallible::FLAWS). Any other mutant is the unmodified
+//! The mutants of a problem are in its folder, such as `mutex/mutants/`. This module contains what they
+//! share. The table has the same form for all problems. A flaw that changes the steps of an algorithm has the
+//! name of its mutant in [`Fallible::FLAWS`](flawed::Fallible::FLAWS). Any other mutant is the unmodified
 //! algorithm in a world that it does not tolerate.
 
 pub mod flawed;

@@ -1,4 +1,5 @@
-//! The commands: the lock service and the laboratory (default features), the tour, which needs the service, and tools.
+//! The commands: the lock service and the laboratory (default features), the tour, which needs the service,
+//! and tools.
 
 pub mod clock;
 pub mod completions;

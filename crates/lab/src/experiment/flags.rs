@@ -1,7 +1,8 @@
-//! The flags of a work. A flag is defined once: as a field of the problem's work, with `#[arg]` and `#[serde]`.
+//! The flags of a work. A flag is defined once: as a field of the problem's work, with `#[arg]` and
+//! `#[serde]`.
 //!
-//! clap derives the flags from the struct, and serde its JSON. [`added`] takes the defaults in the help from the
-//! JSON of the default value. [`written`] turns the difference of two values into flags again.
+//! clap derives the flags from the struct, and serde its JSON. [`added`] takes the defaults in the help from
+//! the JSON of the default value. [`written`] turns the difference of two values into flags again.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,8 +13,8 @@ use conclave_kernel::{Ratio, time};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Adds the flags of a work to a command. No flag has a value of its own if it is not given: a caller reads the
-/// flags into a work that has values already, with [`clap::FromArgMatches::update_from_arg_matches`].
+/// Adds the flags of a work to a command. No flag has a value of its own if it is not given: a caller reads
+/// the flags into a work that has values already, with [`clap::FromArgMatches::update_from_arg_matches`].
 pub fn added<W: clap::Args + Default + Serialize>(command: Command) -> Command {
     let known: Vec<_> = command.get_arguments().map(|arg| arg.get_id().clone()).collect();
     let defaults = json(&W::default());

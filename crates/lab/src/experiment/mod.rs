@@ -50,7 +50,8 @@ impl<W, S> Experiment<W, S> {
 /// An experiment in the simulator.
 pub type Run<W> = Experiment<W, Setup>;
 
-/// The world of an exploration: the number of sites, and everything that links and sites may do in one execution.
+/// The world of an exploration: the number of sites, and everything that links and sites may do in one
+/// execution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields)]
 pub struct Space {

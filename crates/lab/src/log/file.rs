@@ -195,8 +195,8 @@ impl<'n, R: BufRead> Lines<'n, R> {
     }
 }
 
-/// Gives a header of format 1 the present form. A scenario that is no JSON object stays: only a repetition of the run
-/// needs it.
+/// Gives a header of format 1 the present form. A scenario that is no JSON object stays: only a repetition of
+/// the run needs it.
 fn upgrade(header: &mut Header) {
     let scenario = serde_json::from_str(&header.scenario).unwrap_or_default();
     if let (Some(world), scenario) = file::upgraded(scenario) {

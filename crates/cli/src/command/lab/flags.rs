@@ -1,8 +1,8 @@
 //! The flags of problems on the command line.
 //!
-//! A command has the flags of one problem: the one that its first argument names. So the help of
-//! `conclave sim mutex --help` lists the flags of a mutex only, and clap rejects the flags of other problems. The
-//! flags are added before the command line is parsed. A command line that names no known problem gets the flags of
+//! A command has the flags of one problem: the one that its first argument names. So the help of `conclave
+//! sim mutex --help` lists the flags of a mutex only, and clap rejects the flags of other problems. The flags
+//! are added before the command line is parsed. A command line that names no known problem gets the flags of
 //! all, hidden, so that the error is about the name.
 
 use clap::parser::ValueSource;
@@ -22,8 +22,8 @@ pub struct ProblemFlags {
 }
 
 impl ProblemFlags {
-    /// Changes a work as the flags say. Fails if the flags are those of another problem: an earlier word of the
-    /// command line named it.
+    /// Changes a work as the flags say. Fails if the flags are those of another problem: an earlier word of
+    /// the command line named it.
     pub fn update<W: clap::Args>(&self, work: &mut W) -> Result<(), Failure> {
         let own = W::augment_args_for_update(Command::new(""));
         if own.get_arguments().any(|flag| self.matches.try_contains_id(flag.get_id().as_str()).is_err()) {

@@ -82,8 +82,8 @@ pub fn names() -> Vec<Named> {
     all
 }
 
-/// Returns the completion script of bash, in which `--mutant` offers the mutants of the algorithm that an earlier
-/// word names, or all mutants if no word names one.
+/// Returns the completion script of bash, in which `--mutant` offers the mutants of the algorithm that an
+/// earlier word names, or all mutants if no word names one.
 pub fn with_mutants_of_algorithm(script: &str) -> String {
     use conclave_algorithms::mutants;
     let names = |path: Option<&str>| {

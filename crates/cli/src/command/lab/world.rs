@@ -60,8 +60,8 @@ pub struct WorldArgs {
     /// The largest drift of a local clock, in parts per million
     #[arg(long, value_name = "PPM")]
     pub drift: Option<u32>,
-    /// The number of events without progress after which a run of mutex, election, deadlock or snapshot ends as
-    /// bounded [default: 10000000]
+    /// The number of events without progress after which a run of mutex, election, deadlock or snapshot ends
+    /// as bounded [default: 10000000]
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,
 }
@@ -102,7 +102,8 @@ impl WorldArgs {
         let read = || {
             let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
             let is_json = path.extension().is_some_and(|extension| extension == "json");
-            // TOML becomes a JSON value first, so that the compiler makes one reader of TOML and not one per problem.
+            // TOML becomes a JSON value first, so that the compiler makes one reader of TOML and not one per
+            // problem.
             let value: Value = match is_json {
                 true => serde_json::from_str(&text)
                     .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?,
@@ -117,8 +118,8 @@ impl WorldArgs {
     }
 }
 
-/// Returns the line of a field, counted from 1. Tables that the text does not name are skipped, because a file of
-/// version 0.1.0 has no table `work`.
+/// Returns the line of a field, counted from 1. Tables that the text does not name are skipped, because a
+/// file of version 0.1.0 has no table `work`.
 fn line_of(text: &str, path: &[String]) -> Option<usize> {
     let names = |line: &str, name: &str| {
         let is_comment = line.trim_start().starts_with('#');

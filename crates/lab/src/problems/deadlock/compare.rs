@@ -1,5 +1,5 @@
-//! The comparison of the deadlock problem: all detectors on random requests, and all ways to handle deadlocks on the
-//! same transactions.
+//! The comparison of the deadlock problem: all detectors on random requests, and all ways to handle deadlocks
+//! on the same transactions.
 
 use conclave_algorithms::deadlock::locking;
 use conclave_algorithms::deadlock::site::Part;

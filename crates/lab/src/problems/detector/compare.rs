@@ -61,8 +61,8 @@ watcher suspected the site
         row(card, run)
     }
 
-    /// The verdict on a row: whether the watchers noticed the crashes. Mistakes are the subject of the comparison, so
-    /// they are no violations.
+    /// The verdict on a row: whether the watchers noticed the crashes. Mistakes are the subject of the
+    /// comparison, so they are no violations.
     fn verdict(row: &Row) -> Verdict {
         match row.report.facts.has_judged(COMPLETENESS.name) {
             _ if !row.passed() => Verdict::Violated,
@@ -152,8 +152,8 @@ fn add_crashes(scenario: &mut Scenario) {
     }
 }
 
-/// Draws the trade-off: mistakes against detection time, one point for each setting. Returns `None` if no setting made a
-/// mistake, because then there is no trade-off to draw.
+/// Draws the trade-off: mistakes against detection time, one point for each setting. Returns `None` if no
+/// setting made a mistake, because then there is no trade-off to draw.
 pub fn plot(rows: &[Row], base: &Scenario) -> Option<String> {
     if rows.iter().all(|row| row.report.mistakes == 0) {
         return None;

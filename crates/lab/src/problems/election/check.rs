@@ -1,5 +1,5 @@
-//! The election problem in the checker: every execution in which each site may call a number of elections, and
-//! some crash.
+//! The election problem in the checker: every execution in which each site may call a number of elections,
+//! and some crash.
 //!
 //! A perfect oracle reports every crash to every site, at any later time. A site that knows no leader then,
 //! or only the crashed one, must call an election.
@@ -48,8 +48,8 @@ pub struct Work {
     /// The number of mistakes of the oracle that reports crashes. It corrects each of them
     #[arg(long, value_name = "N")]
     pub mistakes: u8,
-    /// The properties that are judged besides E2 (every site decides): everything (E1: no decision is ever wrong) or
-    /// outcome (none)
+    /// The properties that are judged besides E2 (every site decides): everything (E1: no decision is ever
+    /// wrong) or outcome (none)
     #[arg(long, value_name = "PROPERTIES")]
     pub judged: Judged,
 }

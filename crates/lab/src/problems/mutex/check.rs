@@ -1,8 +1,8 @@
 //! The mutex problem in the checker: every execution in which each site enters so many times.
 //!
-//! A [`Case`] is an experiment in the checker. The command line, the mutants and the matrix create cases, and a
-//! counterexample has its case in its header. [`Entries`] is the model that a case describes.
-//! A [`Judge`] judges the properties besides exclusion and progress.
+//! A [`Case`] is an experiment in the checker. The command line, the mutants and the matrix create cases, and
+//! a counterexample has its case in its header. [`Entries`] is the model that a case describes. A [`Judge`]
+//! judges the properties besides exclusion and progress.
 
 mod judge;
 
@@ -39,9 +39,9 @@ pub struct Work {
     /// The quorums of Maekawa: plane, grid, majority or all [default: plane if one exists, else grid]
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
-    /// The properties that are judged besides ME1 and ME2: exclusion (none), fences, causality (ME1-causal) or
-    /// order (ME1-causal, and violations of ME3 that the algorithm's own messages cause) [default: fences if the
-    /// algorithm promises them, else exclusion]
+    /// The properties that are judged besides ME1 and ME2: exclusion (none), fences, causality (ME1-causal)
+    /// or order (ME1-causal, and violations of ME3 that the algorithm's own messages cause) [default: fences
+    /// if the algorithm promises them, else exclusion]
     #[arg(long, value_name = "PROPERTIES")]
     pub judged: Option<Judged>,
     /// The same as --judged order. Fences are then not judged

@@ -38,9 +38,9 @@ pub struct Work {
     #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::duration")]
     pub gap: Duration,
-    /// The site that starts a snapshot, and the time: NODE@TIME, or NODE+NODE@TIME for several sites at once; may
-    /// be repeated [default: 0, halfway, and again after the end of the work if the application has a stable
-    /// property]
+    /// The site that starts a snapshot, and the time: NODE@TIME, or NODE+NODE@TIME for several sites at once;
+    /// may be repeated [default: 0, halfway, and again after the end of the work if the application has a
+    /// stable property]
     #[arg(long = "snapshot", value_name = "SNAPSHOT")]
     #[serde(rename = "snapshot")]
     pub snapshots: Vec<Shot>,

@@ -42,8 +42,8 @@ pub struct Work {
     /// The number of children of each site in the tree of ntp and dtp; 1 is a chain, which dtp has
     #[arg(long, value_name = "N")]
     pub fanout: u32,
-    /// The largest error of a reading that cristian accepts. It repeats a worse reading, at most --probes times
-    /// [default: any error]
+    /// The largest error of a reading that cristian accepts. It repeats a worse reading, at most --probes
+    /// times [default: any error]
     #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::optional_duration")]
     pub wanted: Option<Duration>,
