@@ -3,7 +3,7 @@
 //! The path is walked again from the start. At each state, the edge to the next fingerprint is taken. So
 //! every step of the trace was really executed.
 
-use conclave_kernel::trace::{FORMAT, Mark, RawEffect, RawInput, RawStep, What};
+use conclave_kernel::trace::{FORMAT, Mark, RawEffect, RawInput, RawStep, What, WorldKind};
 use conclave_kernel::{Header, NodeId, Recording, StepHead, Time};
 
 use crate::explore::{Failure, Waypoint};
@@ -28,6 +28,7 @@ pub(crate) fn build_trace(stepper: &mut Stepper<'_>, failure: &Failure) -> Count
         algorithm,
         nodes: stepper.ground.nodes,
         seed: 0,
+        world: WorldKind::Check,
         scenario,
     };
     Counterexample {

@@ -1,5 +1,3 @@
 //! The integration tests of this crate, in one binary: each further binary would link everything once more.
 
-mod mutex;
 mod toys;
-mod twin;

@@ -13,12 +13,18 @@ use rustix::termios::tcgetwinsize;
 /// The groups and their commands, in the order of the help. Add the name of a new command here. A test
 /// compares the table with the existing commands.
 const GROUPS: &[(&str, &[&str])] = &[
+    #[cfg(feature = "service")]
     ("Locks", &["run", "lock", "unlock", "why", "locks", "limit", "break", "sessions", "elect"]),
+    #[cfg(feature = "service")]
     ("Files", &["get", "put", "ls", "rm", "watch"]),
+    #[cfg(feature = "service")]
     ("Cluster", &["serve", "cluster", "bench"]),
     #[cfg(feature = "lab")]
     ("Laboratory", &["list", "sim", "check", "matrix", "mutants", "compare", "deadlock", "replay", "trace"]),
+    #[cfg(feature = "service")]
     ("Tools", &["tour", "clock", "completions", "man", "help"]),
+    #[cfg(not(feature = "service"))]
+    ("Tools", &["clock", "completions", "man", "help"]),
 ];
 
 /// Returns the error by which clap prints the help of `conclave` itself, with the commands in groups. Returns

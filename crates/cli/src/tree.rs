@@ -11,7 +11,10 @@ use clap::{Command, CommandFactory};
 pub fn commands() -> Command {
     let mut described = crate::Cli::command();
     described.build();
-    copy(&described)
+    let commands = copy(&described);
+    #[cfg(feature = "lab")]
+    let commands = crate::command::lab::flags::complete(commands);
+    commands
 }
 
 fn copy(described: &Command) -> Command {

@@ -81,6 +81,12 @@ fn the_shell_completes_names_of_the_catalogue_and_nested_commands() {
     assert_eq!(offered("conclave sim mutex/maekawa --quorum p"), ["plane"]);
     assert_eq!(offered("conclave man compl"), ["completions"]);
     assert_eq!(offered("conclave check mutex/maekawa --mutant maekawa-b"), ["maekawa-basic"]);
+    let of_raymond = offered("conclave check mutex/raymond --mutant ");
+    assert!(
+        !of_raymond.is_empty() && of_raymond.iter().all(|name| name.starts_with("raymond-")),
+        "{of_raymond:?}"
+    );
+    assert!(offered("conclave check --mutant ").len() > 40, "no algorithm is given yet");
     assert_eq!(offered("conclave compare time"), ["timesync"]);
     assert_eq!(offered("conclave compare mutex --only roucairol"), ["roucairol-carvalho"]);
     assert_eq!(offered("conclave list ele")[0], "election");

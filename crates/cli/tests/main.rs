@@ -3,7 +3,9 @@
 //! Most of their time is a wait for child processes. So more tests run at once than there are processors.
 
 mod clock;
+#[cfg(feature = "service")]
 mod service;
+#[cfg(feature = "service")]
 mod tour;
 
 #[cfg(feature = "lab")]
@@ -11,10 +13,12 @@ mod cli;
 #[cfg(feature = "lab")]
 mod deadlock;
 #[cfg(feature = "lab")]
+mod experiment;
+#[cfg(feature = "lab")]
 mod explore;
 #[cfg(feature = "lab")]
 mod help;
-#[cfg(feature = "lab")]
+#[cfg(all(feature = "lab", feature = "service"))]
 mod readme;
 #[cfg(feature = "lab")]
 mod trace;

@@ -31,8 +31,9 @@ pub use raw::{Json, RawEffect, RawInput, RawRecord, RawStep, Recording, Steps};
 
 use raw::Encoded;
 
-/// The version of the trace format that this code writes and reads. Files of another version are rejected.
-pub const FORMAT: u32 = 1;
+/// The version of the trace format that this code writes. Readers also accept version 1, which differs in the
+/// header only: it has no field `world`, and its scenario has another form.
+pub const FORMAT: u32 = 2;
 
 /// The description of the run that a trace records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +48,22 @@ pub struct Header {
     pub nodes: u32,
     /// The seed of the run.
     pub seed: u64,
+    /// The world that recorded the run.
+    #[serde(default)]
+    pub world: WorldKind,
     /// All other data that is needed to repeat the run, in the world's own notation.
     pub scenario: String,
+}
+
+/// The kinds of worlds that record runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorldKind {
+    /// The simulator.
+    #[default]
+    Sim,
+    /// The checker: the run is a counterexample.
+    Check,
 }
 
 /// A recorded run: steps and marks in the order in which they happened.
@@ -321,6 +336,7 @@ mod tests {
             algorithm: String::new(),
             nodes,
             seed: 1,
+            world: WorldKind::Sim,
             scenario: String::new(),
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use conclave_algorithms::mutex::{Maekawa, Mutex, NaimiTrehel, Raymond, RicartAgrawala, TokenRing};
 use conclave_kernel::{Cx, Never, NodeId, Protocol};
-use conclave_lab::problems::mutex::{Scenario, Work, run_algorithm};
+use conclave_lab::problems::mutex::{Scenario, Workload, run_algorithm};
 use conclave_sim::{Delay, Desk, Director, Limits, Setup, World};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde::{Deserialize, Serialize};
@@ -19,15 +19,18 @@ criterion_group! {
 }
 criterion_main!(benches);
 
-fn scenario(nodes: u32, load: Work, entries: u64) -> Scenario {
-    Scenario { setup: Setup { nodes, ..Setup::default() }, load, entries, ..Scenario::default() }
+fn scenario(nodes: u32, load: Workload, entries: u64) -> Scenario {
+    Scenario { world: Setup { nodes, ..Setup::default() }, ..Scenario::default() }.with(|work| {
+        work.load = load;
+        work.entries = entries;
+    })
 }
 
 fn bench<P: Mutex>(c: &mut Criterion, name: &str, mut scenario: Scenario, record: bool) {
     P::CARD.name.clone_into(&mut scenario.algorithm);
     let (report, _) = run_algorithm::<P>(&scenario, false).expect("a valid scenario");
     assert!(
-        report.facts.passed() && report.entries == scenario.entries,
+        report.facts.passed() && report.entries == scenario.work.entries,
         "{name}: {:?}",
         report.facts.violations
     );
@@ -42,16 +45,16 @@ fn bench<P: Mutex>(c: &mut Criterion, name: &str, mut scenario: Scenario, record
 /// The two figures that the simulator is judged by, without and with a trace.
 fn yardsticks(c: &mut Criterion) {
     for (record, suffix) in [(false, ""), (true, ", traced")] {
-        let ring = scenario(1_000, Work::Low, 2_000);
+        let ring = scenario(1_000, Workload::Low, 2_000);
         bench::<TokenRing>(c, &format!("token ring, N = 1000{suffix}"), ring, record);
-        let saturated = scenario(100, Work::High, 5_000);
+        let saturated = scenario(100, Workload::High, 5_000);
         bench::<RicartAgrawala>(
             c,
             &format!("ricart-agrawala, N = 100, saturated{suffix}"),
             saturated,
             record,
         );
-        let saturated = scenario(57, Work::High, 20_000);
+        let saturated = scenario(57, Workload::High, 20_000);
         bench::<Maekawa>(c, &format!("maekawa, N = 57, saturated{suffix}"), saturated, record);
     }
 }
@@ -116,12 +119,12 @@ impl Director<Juggler> for Audience {
 /// A hundred thousand sites.
 fn large_groups(c: &mut Criterion) {
     const MANY: u32 = 100_000;
-    bench::<Raymond>(c, "raymond, N = 100000, saturated", scenario(MANY, Work::High, 200_000), false);
+    bench::<Raymond>(c, "raymond, N = 100000, saturated", scenario(MANY, Workload::High, 200_000), false);
     bench::<NaimiTrehel>(
         c,
         "naimi-trehel, N = 100000, saturated",
-        scenario(MANY, Work::High, 200_000),
+        scenario(MANY, Workload::High, 200_000),
         false,
     );
-    bench::<TokenRing>(c, "token ring, N = 100000", scenario(MANY, Work::Low, 20), false);
+    bench::<TokenRing>(c, "token ring, N = 100000", scenario(MANY, Workload::Low, 20), false);
 }

@@ -1,25 +1,43 @@
-//! The input of the checker as data: a problem's *case* determines an exploration, except its bounds.
+//! Explorations without the type of their problem.
 //!
-//! The command line, the mutants and the matrix create cases. A counterexample has its case in its header, so
-//! that it can be repeated. Each problem has a type of cases, which implements [`Case`].
+//! The command line, the mutants and the matrix create cases: experiments in the checker. A counterexample
+//! has its case in its header, so that it can be repeated. The work of a problem implements [`Explored`];
+//! with it, its experiments are a [`Case`].
 
 mod properties;
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_algorithms::mutants::{self, Mutant, World};
-use conclave_check::{Checker, Costs, Faults, Options, Order, Recovery, Report, Retraced, Timing, Watcher};
+use conclave_check::{Checker, Costs, Options, Order, Report, Retraced, Watcher};
 use conclave_kernel::{Card, NodeId};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 pub use conclave_check::unwatched;
 pub use properties::{Known, PropertyVerdict, Word, any_promise_judged, reasons, words};
 
+use crate::added;
+use crate::experiment::{Experiment, Space, file, flags};
 use crate::log;
 use crate::matrix::Assumption;
 use crate::problems::{detector, election, mutex, snapshot};
+
+/// The work of a problem in the checker. Its fields are flags of `conclave check` and fields of headers.
+pub trait Explored:
+    clap::Args + Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + 'static
+{
+    /// The problem's name on the command line.
+    const PROBLEM: &'static str;
+
+    /// Prepares the exploration; see [`Case::checker`].
+    fn checker(case: &Experiment<Self, Space>, options: &Options, judges: bool) -> Result<Checker, String>;
+
+    /// The properties of the problem, with the evidence that each needs in this case.
+    fn properties(case: &Experiment<Self, Space>) -> Vec<Known>;
+}
 
 /// The data that determines an exploration of one problem, except its bounds.
 pub trait Case: Debug {
@@ -29,6 +47,9 @@ pub trait Case: Debug {
 
     /// The properties of the problem, with the evidence that each needs in this case.
     fn properties(&self) -> Vec<Known>;
+
+    /// The command that repeats the exploration.
+    fn command_line(&self) -> String;
 
     /// Explores every execution of the case.
     fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Report, String> {
@@ -52,6 +73,32 @@ pub trait Case: Debug {
     }
 }
 
+impl<W: Explored> Case for Experiment<W, Space> {
+    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
+        W::checker(self, options, judges)
+    }
+
+    fn properties(&self) -> Vec<Known> {
+        W::properties(self)
+    }
+
+    fn command_line(&self) -> String {
+        let Self { algorithm, flaw, work, world } = self;
+        let mut line = format!("conclave check {}/{algorithm} --nodes {}", W::PROBLEM, world.nodes);
+        let flaw = flaw.iter().map(|flaw| format!("--mutant {flaw}"));
+        for flag in flaw.chain(flags::written(work, &W::default())).chain(world.flags()) {
+            line.push(' ');
+            line.push_str(&flag);
+        }
+        line
+    }
+}
+
+/// The case as text, for the header of a trace.
+pub(crate) fn about<W: Explored>(case: &Experiment<W, Space>) -> String {
+    flags::json(case).to_string()
+}
+
 /// The case of a mutant in the world in which it is looked at; or of the algorithm itself, in the same world.
 pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn Case>, String> {
     let name = flawed.then(|| mutant.name.to_owned());
@@ -60,7 +107,7 @@ pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn
             let judged =
                 mutant.breaks.map_or(mutex::check::Judged::Exclusion, mutex::check::Judged::for_property);
             Box::new(mutex::check::Case {
-                mutant: name,
+                flaw: name,
                 ..mutex::check::Case::in_world(mutant.algorithm, world, judged)
             })
         }
@@ -68,17 +115,17 @@ pub fn of_mutant(mutant: &Mutant, world: &World, flawed: bool) -> Result<Box<dyn
             // The algorithm itself is not blamed for what nobody can promise.
             let breaks = mutant.breaks.filter(|_| flawed);
             let case = election::Case::in_world(mutant.algorithm, world, breaks);
-            Box::new(election::Case { mutant: name, ..case })
+            Box::new(election::Case { flaw: name, ..case })
         }
         "snapshot" => {
-            Box::new(snapshot::Case { mutant: name, ..snapshot::Case::in_world(mutant.algorithm, world) })
+            Box::new(snapshot::Case { flaw: name, ..snapshot::Case::in_world(mutant.algorithm, world) })
         }
         problem => return Err(format!("{}: the checker has no model of problem {problem}", mutant.name)),
     })
 }
 
-/// The case of an algorithm whose needs are met, except for one; and how many sites it has: sometimes it takes more
-/// than were asked for to show why the assumption is needed.
+/// The case of an algorithm whose needs are met, except for one; and how many sites it has: sometimes it
+/// takes more than were asked for to show why the assumption is needed.
 pub fn without(
     card: &Card,
     assumption: Assumption,
@@ -88,14 +135,14 @@ pub fn without(
     if (card.problem, card.name, assumption) == ("election", "hirschberg-sinclair", Assumption::Fifo)
         && nodes < 4
     {
-        // Among three, one of the two neighbours of whoever begins anew behind ELECTED has decided already, and begins
-        // as well. Among four both may be lower, and one of them swallows.
-        let case =
-            election::Case { order: Order::Any, who: vec![1, 3], ..election::Case::of(card, 4, entries) };
+        // Among three, one of the two neighbours of whoever begins anew behind ELECTED has decided already,
+        // and begins as well. Among four both may be lower, and one of them swallows.
+        let mut case = election::Case::of(card, 4, entries).with(|work| work.caller = vec![1, 3]);
+        case.world.order = Order::Any;
         return Ok((4, Box::new(case)));
     }
-    let case = made(card, nodes, entries, |order, timing, faults, mistakes| {
-        assumption.drop_from(order, timing, faults);
+    let case = made(card, nodes, entries, |space, mistakes| {
+        assumption.drop_from(space);
         *mistakes = u8::from(assumption == Assumption::PerfectDetector);
     })?;
     Ok((nodes, case))
@@ -103,7 +150,7 @@ pub fn without(
 
 /// Returns the case of an algorithm whose needs are all met.
 pub fn of(card: &Card, nodes: u32, entries: u8) -> Result<Box<dyn Case>, String> {
-    made(card, nodes, entries, |_, _, _, _| {})
+    made(card, nodes, entries, |_, _| {})
 }
 
 /// The same in a world that somebody has changed. Mistakes are those of the detector that tells of crashes.
@@ -111,61 +158,49 @@ fn made(
     card: &Card,
     nodes: u32,
     entries: u8,
-    change: impl FnOnce(&mut Order, &mut Timing, &mut Faults, &mut u8),
+    change: impl FnOnce(&mut Space, &mut u8),
 ) -> Result<Box<dyn Case>, String> {
     Ok(match card.problem {
         "mutex" => {
             let mut case = mutex::check::Case::of(card, nodes, entries);
-            change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
+            change(&mut case.world, &mut 0);
             Box::new(case)
         }
         "election" => {
             let mut case = election::Case::of(card, nodes, entries);
-            change(&mut case.order, &mut case.timing, &mut case.faults, &mut case.mistakes);
+            change(&mut case.world, &mut case.work.mistakes);
             Box::new(case)
         }
         "snapshot" => {
             let mut case = snapshot::Case::of(card, nodes, entries);
-            change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
+            change(&mut case.world, &mut 0);
             Box::new(case)
         }
         problem => return Err(format!("the checker has no model of problem {problem}")),
     })
 }
 
-/// The case in the header of a trace, if the checker wrote it.
-pub fn read(problem: &str, scenario: &str) -> Option<Box<dyn Case>> {
-    fn boxed<C: Case + DeserializeOwned + 'static>(scenario: &str) -> Option<Box<dyn Case>> {
-        serde_json::from_str::<C>(scenario).ok().map(|case| Box::new(case) as Box<dyn Case>)
+/// Reads the case in the header of a counterexample.
+pub fn read(problem: &str, scenario: &str) -> Result<Box<dyn Case>, String> {
+    fn boxed<W: Explored>(scenario: Value) -> Result<Box<dyn Case>, String> {
+        let (flaw, work, world) = (None, W::default(), Space::default());
+        let default = Experiment { algorithm: String::new(), flaw, work, world };
+        let case = file::read(scenario, &default).map_err(|field| field.to_string())?;
+        Ok(Box::new(case))
     }
+    let scenario = serde_json::from_str(scenario).map_err(|error| error.to_string())?;
     match problem {
-        "mutex" => boxed::<mutex::check::Case>(scenario),
-        "election" => boxed::<election::Case>(scenario),
-        "snapshot" => boxed::<snapshot::Case>(scenario),
-        "detector" => boxed::<detector::Case>(scenario),
-        _ => None,
+        "mutex" => boxed::<mutex::check::Work>(scenario),
+        "election" => boxed::<election::check::Work>(scenario),
+        "snapshot" => boxed::<snapshot::check::Work>(scenario),
+        "detector" => boxed::<detector::check::Work>(scenario),
+        problem => Err(format!("the checker has no model of problem {problem}")),
     }
-}
-
-/// The length of a tick.
-pub const TICK: Duration = Duration::from_millis(1);
-
-/// What the world of a mutant means to the checker.
-pub(crate) fn surroundings(world: &World) -> (Order, Timing, Faults) {
-    let order = if world.fifo { Order::Fifo } else { Order::Any };
-    let timing = world.ticks.map_or(Timing::Async, |delay| Timing::Sync { delay, tick: TICK });
-    let faults = Faults {
-        loss: world.loss,
-        duplication: world.duplication,
-        crash: world.crash,
-        recovery: world.recovery.then_some(Recovery::Stable),
-    };
-    (order, timing, faults)
 }
 
 /// An algorithm that the checker explores, with the functions that are compiled for its type. The cases of
 /// a problem are of type `C`.
-pub(crate) struct Entry<C> {
+pub struct Entry<C> {
     pub(crate) card: &'static Card,
     /// Whether the algorithm has a flaw of this name.
     pub(crate) has_flaw: fn(&str) -> bool,
@@ -180,11 +215,12 @@ pub(crate) fn has_flaw<P: Fallible>(name: &str) -> bool {
 
 /// Returns the entry of the mutant, or of the algorithm if there is none. A mutant without a flaw is its
 /// algorithm in a world that the algorithm does not tolerate.
-pub(crate) fn find<C>(
+pub(crate) fn find<C: 'static>(
     entries: impl Iterator<Item = &'static Entry<C>> + Clone,
     mutant: Option<&str>,
     algorithm: &str,
 ) -> Result<&'static Entry<C>, String> {
+    let entries = entries.chain(added::explored());
     let mut algorithm = algorithm;
     if let Some(name) = mutant {
         if let Some(flawed) = entries.clone().find(|entry| (entry.has_flaw)(name)) {
@@ -208,7 +244,7 @@ pub(crate) const fn bit(site: NodeId) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use conclave_algorithms::{election, mutants, mutex, snapshot};
+    use conclave_algorithms::{election, mutex, snapshot};
 
     use crate::problems;
 
@@ -217,7 +253,7 @@ mod tests {
             for card in $problem::CARDS {
                 assert_eq!($entry(None, card.name).unwrap().card.name, card.name);
             }
-            for mutant in mutants::$problem::MUTANTS {
+            for mutant in $problem::mutants::MUTANTS {
                 let entry = $entry(Some(mutant.name), "nobody").unwrap();
                 assert_eq!(entry.card.name, mutant.algorithm, "{}", mutant.name);
             }

@@ -1,10 +1,13 @@
 //! The laboratory: problems meet worlds, and everything is measured.
 
+pub mod added;
 pub mod case;
+pub mod compare;
 pub mod diagram;
+pub mod experiment;
 pub mod log;
 pub mod matrix;
+pub mod mutants;
 pub mod problem;
 pub mod problems;
 pub mod sweep;
-pub mod zoo;

@@ -1,15 +1,17 @@
 //! The assumption matrix: what happens to each algorithm if one thing that it may rely on is taken away.
 //!
-//! A row is an algorithm, a column an assumption. The algorithm is put into a world in which all its other needs are
-//! met and this one is not, and the checker says whether it is still correct or how it breaks, in as few steps as
-//! possible. No cell is empty: where the card says that an assumption is *not* needed, the cell shows it.
+//! A row is an algorithm, a column an assumption. The algorithm is put into a world in which all its other
+//! needs are met and this one is not, and the checker says whether it is still correct or how it breaks, in
+//! as few steps as possible. No cell is empty: where the card says that an assumption is *not* needed, the
+//! cell shows it.
 
 use conclave_algorithms::{election, mutex, snapshot};
-use conclave_check::{Faults, Options, Order, Timing, Verdict};
+use conclave_check::{Options, Order, Verdict};
 use conclave_kernel::{Card, Needs};
 use serde::Serialize;
 
 use crate::case;
+use crate::experiment::Space;
 use crate::log::Log;
 
 /// Something that an algorithm may rely on.
@@ -65,14 +67,15 @@ impl Assumption {
         }
     }
 
-    /// Takes it away from a case, as far as links and sites give it. A detector is the problem's own affair.
-    pub(crate) fn drop_from(self, order: &mut Order, timing: &mut Timing, faults: &mut Faults) {
+    /// Removes the assumption from a space, as far as links and sites give it. The problem itself weakens a
+    /// detector.
+    pub(crate) fn drop_from(self, space: &mut Space) {
         match self {
-            Self::Fifo => *order = Order::Any,
-            Self::NoLoss => faults.loss = 1,
-            Self::NoDuplication => faults.duplication = 1,
-            Self::NoCrash => faults.crash = 1,
-            Self::Synchrony => *timing = Timing::Async,
+            Self::Fifo => space.order = Order::Any,
+            Self::NoLoss => space.loss = 1,
+            Self::NoDuplication => space.duplicate = 1,
+            Self::NoCrash => space.crash = 1,
+            Self::Synchrony => space.sync = None,
             Self::PerfectDetector => {}
         }
     }
@@ -139,11 +142,11 @@ pub fn rows(problem: Option<&str>) -> impl Iterator<Item = &'static Card> {
     cards.filter(move |card| problem.is_none_or(|problem| card.problem == problem))
 }
 
-/// Explores a row. `nodes` sites do `entries` times each what the problem is about; `begins` is told what is taken
-/// away next.
+/// Explores a row. `nodes` sites do `entries` times each what the problem is about; `begins` is told what is
+/// taken away next.
 ///
-/// Where an assumption was not given in the first place (no order to links that need none, no bound on delays, no
-/// detector), taking it away changes nothing: such cells show one and the same exploration.
+/// Where an assumption was not given in the first place (no order to links that need none, no bound on
+/// delays, no detector), taking it away changes nothing: such cells show one and the same exploration.
 pub fn row(
     card: &'static Card,
     nodes: u32,

@@ -1,116 +1,96 @@
-//! The interface of every problem of the laboratory: a scenario in, a report out.
+//! The interface of every problem of the laboratory: an experiment in, a report out.
 //!
-//! A problem implements [`Scenario`], which determines its runs, and [`Report`], which holds their results.
-//! `conclave sim` and `conclave replay` build on these two: ranges of seeds, swarms, shrinking, traces,
-//! diagrams, and the command that repeats a run.
+//! The work of a problem implements [`Problem`], and the results of its runs implement [`Report`]. `conclave
+//! sim` and `conclave replay` build on these two: ranges of seeds, swarms, shrinking, traces, diagrams, and
+//! the command that repeats a run.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use conclave_kernel::trace::FORMAT;
+use conclave_kernel::trace::{FORMAT, WorldKind};
 use conclave_kernel::{Card, Header, Judgement, Kind, Needs, Recording, Time, Verdict, Violation, time};
 use conclave_sim::{Candidate, End, Ledger, Limits, Order, Outcome, Profile, Setup, exact, swarm};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::added;
 use crate::diagram::span::Span;
+use crate::experiment::{Run, flags};
 use crate::log::{self, Log};
 use conclave_kernel::suggest;
 
-/// The accessors of a [`Scenario`] with the fields `algorithm` and `setup`.
-macro_rules! accessors {
-    () => {
-        fn algorithm(&self) -> &str {
-            &self.algorithm
-        }
-
-        fn set_algorithm(&mut self, name: &str) {
-            name.clone_into(&mut self.algorithm);
-        }
-
-        fn setup(&self) -> &Setup {
-            &self.setup
-        }
-
-        fn setup_mut(&mut self) -> &mut Setup {
-            &mut self.setup
-        }
-    };
-}
-pub(crate) use accessors;
-
-/// An algorithm of a problem, with the function that is compiled for its type.
-pub struct Entry<S: Scenario> {
+/// An algorithm of a problem, with the function that is compiled for its type. The work of the problem is of
+/// type `W`.
+pub struct Entry<W: Problem> {
     /// The card of the algorithm.
     pub card: &'static Card,
-    /// Runs a scenario of the algorithm. The recorder receives the trace if it keeps anything.
-    pub simulate: fn(&S, &mut Recorder) -> Result<S::Report, String>,
+    /// Runs an experiment with the algorithm. The recorder receives the trace if it keeps anything.
+    pub simulate: fn(&Run<W>, &mut Recorder) -> Result<W::Report, String>,
 }
 
-/// Everything that determines a run of a problem.
-pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + DeserializeOwned + 'static {
+/// A problem, by the work of its runs. The fields of the work are flags of the command line and fields of
+/// files.
+pub trait Problem:
+    clap::Args + Clone + Debug + Default + PartialEq + Send + Sync + Serialize + DeserializeOwned + 'static
+{
     /// The problem's name on the command line.
-    const PROBLEM: &'static str;
+    const NAME: &'static str;
+
+    /// The algorithm of an experiment that names none.
+    const ALGORITHM: &'static str;
 
     /// Whether a run reports its progress. If not, it ends by a flag of its own, and `--budget` is rejected.
     const REPORTS_PROGRESS: bool = true;
 
     /// The result of a run.
-    type Report: Report;
+    type Report: Report + 'static;
 
-    /// The cards of the algorithms.
+    /// The world of an experiment that describes none.
+    fn setup() -> Setup {
+        Setup::default()
+    }
+
+    /// The cards of the algorithms of the table that `compare` runs.
     fn cards() -> &'static [Card];
 
-    /// The algorithm's name.
-    fn algorithm(&self) -> &str;
-
-    /// Replaces the algorithm.
-    fn set_algorithm(&mut self, name: &str);
-
-    /// Network, clocks, faults and seed.
-    fn setup(&self) -> &Setup;
-
-    /// Network, clocks, faults and seed, for changes.
-    fn setup_mut(&mut self) -> &mut Setup;
-
-    /// The amount of work, in the units of the problem. Shrinking reduces it.
-    fn work(&self) -> u64;
-
-    /// Changes the amount of work.
-    fn set_work(&mut self, work: u64);
-
-    /// The approximate time of a run without faults. A swarm places its faults in this time.
-    fn length(&self) -> Duration;
-
-    /// Returns the time without progress after which a run without faults ends as bounded.
-    fn patience(&self) -> Duration {
-        let units = u32::try_from(self.work().max(1)).unwrap_or(u32::MAX);
-        patience(self.length() / units)
+    /// The card of the algorithm of this name.
+    fn card(name: &str) -> Option<&'static Card> {
+        Self::cards().iter().find(|card| card.name == name)
     }
-
-    /// Returns the limits of a run that reports its progress. Time counts from the end of the last fault.
-    fn limits(&self) -> Limits {
-        let ends = self.setup().faults.iter().map(|fault| fault.until.unwrap_or(fault.at));
-        let patience = self.patience().saturating_add(ends.max().unwrap_or_default());
-        Limits { events: self.setup().budget, patience, ..Limits::default() }
-    }
-
-    /// Checks the scenario. The error is one line.
-    fn validate(&self) -> Result<(), String> {
-        self.setup().validate()
-    }
-
-    /// The flags of the problem that differ from the default, such as `--load high`.
-    fn flags(&self) -> Vec<String>;
 
     /// The entry of the algorithm in the table of the problem; `None` if there is no such algorithm.
-    fn entry(&self) -> Option<&'static Entry<Self>>;
+    fn entry(run: &Run<Self>) -> Option<&'static Entry<Self>>;
 
-    /// Runs the scenario. A recorder that keeps anything receives the trace.
-    fn run(&self, recorder: &mut Recorder) -> Result<Self::Report, String> {
-        let entry = self.entry().ok_or_else(|| self.unknown_algorithm())?;
-        (entry.simulate)(self, recorder)
+    /// Chooses the algorithm, and with it the defaults that suit it.
+    fn choose(run: &mut Run<Self>, algorithm: &str) {
+        algorithm.clone_into(&mut run.algorithm);
+    }
+
+    /// The amount of work, in the units of the problem. Shrinking reduces it.
+    fn amount(&self) -> u64;
+
+    /// Changes the amount of work.
+    fn set_amount(&mut self, amount: u64);
+
+    /// The approximate time of a run without faults. A swarm places its faults in this time.
+    fn length(run: &Run<Self>) -> Duration;
+
+    /// The time without progress after which a run without faults ends as bounded.
+    fn patience(run: &Run<Self>) -> Duration {
+        let units = u32::try_from(run.work.amount().max(1)).unwrap_or(u32::MAX);
+        patience(Self::length(run) / units)
+    }
+
+    /// Checks the work. The error is one line.
+    fn validate(run: &Run<Self>) -> Result<(), String> {
+        let _ = run;
+        Ok(())
+    }
+
+    /// The limits of the world that a swarm draws for this algorithm.
+    fn profile(run: &Run<Self>) -> Profile {
+        Profile::within(run.card().map_or(Needs::default(), |card| card.needs), run.length())
     }
 
     /// The bars of the space-time diagram.
@@ -118,68 +98,94 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
         let _ = log;
         Vec::new()
     }
+}
 
-    /// The limits of the world that a swarm draws for this algorithm.
-    fn profile(&self) -> Profile {
-        Profile::within(self.card().map_or(Needs::default(), |card| card.needs), self.length())
+impl<W: Problem> Default for Run<W> {
+    fn default() -> Self {
+        Self { algorithm: W::ALGORITHM.into(), flaw: None, work: W::default(), world: W::setup() }
+    }
+}
+
+impl<W: Problem> Run<W> {
+    /// The default work of an algorithm in its default world.
+    pub fn of(algorithm: &str) -> Self {
+        Self { algorithm: algorithm.into(), ..Self::default() }
     }
 
     /// The algorithm's card.
-    fn card(&self) -> Option<&'static Card> {
-        Self::cards().iter().find(|card| card.name == self.algorithm())
+    pub fn card(&self) -> Option<&'static Card> {
+        let mut added = added::simulated::<W>().map(|entry| entry.card);
+        W::card(&self.algorithm).or_else(|| added.find(|card| card.name == self.algorithm))
+    }
+
+    /// The approximate time of the run without faults.
+    pub fn length(&self) -> Duration {
+        W::length(self)
+    }
+
+    /// Returns the limits of a run that reports its progress. Time counts from the end of the last fault.
+    pub fn limits(&self) -> Limits {
+        let ends = self.world.faults.iter().map(|fault| fault.until.unwrap_or(fault.at));
+        let patience = W::patience(self).saturating_add(ends.max().unwrap_or_default());
+        Limits { events: self.world.budget, patience, ..Limits::default() }
+    }
+
+    /// Checks the experiment. The error is one line.
+    pub fn validate(&self) -> Result<(), String> {
+        if let Some(flaw) = &self.flaw {
+            let path = format!("{}/{}", W::NAME, self.algorithm);
+            return Err(format!(
+                "the simulator runs no mutants: use `conclave check {path} --mutant {flaw}`"
+            ));
+        }
+        self.world.validate()?;
+        W::validate(self)
+    }
+
+    /// Runs the experiment. A recorder that keeps anything receives the trace.
+    pub fn run(&self, recorder: &mut Recorder) -> Result<W::Report, String> {
+        let mut added = added::simulated().filter(|entry| entry.card.name == self.algorithm);
+        let entry = W::entry(self).or_else(|| added.next()).ok_or_else(|| {
+            let names = compared::<W>().map(|card| card.name);
+            suggest::unknown(&format!("algorithm of problem {}", W::NAME), &self.algorithm, names)
+        })?;
+        (entry.simulate)(self, recorder)
     }
 
     /// Returns the same work in a world drawn from the seed, within the needs of the algorithm.
     #[must_use]
-    fn swarmed(&self) -> Self {
-        let mut scenario = self.clone();
-        *scenario.setup_mut() = swarm(self.setup().seed, self.setup(), &self.profile());
-        scenario
+    pub fn swarmed(&self) -> Self {
+        Self { world: swarm(self.world.seed, &self.world, &W::profile(self)), ..self.clone() }
     }
 
-    /// The error for an unknown algorithm.
-    fn unknown_algorithm(&self) -> String {
-        let names = Self::cards().iter().map(|card| card.name);
-        suggest::unknown(&format!("algorithm of problem {}", Self::PROBLEM), self.algorithm(), names)
-    }
-
-    /// The scenario as JSON, as in the header of a trace.
-    fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("a scenario holds only strings, numbers and lists")
-    }
-
-    /// The header of a trace of this scenario.
-    fn header(&self) -> Header {
+    /// The header of a trace of this experiment.
+    pub fn header(&self) -> Header {
         Header {
             format: FORMAT,
             code: env!("CARGO_PKG_VERSION").into(),
-            algorithm: format!("{}/{}", Self::PROBLEM, self.algorithm()),
-            nodes: self.setup().nodes,
-            seed: self.setup().seed,
-            scenario: self.to_json(),
+            algorithm: format!("{}/{}", W::NAME, self.algorithm),
+            nodes: self.world.nodes,
+            seed: self.world.seed,
+            world: WorldKind::Sim,
+            scenario: flags::json(self).to_string(),
         }
     }
 
-    /// Returns the scenario without the faults after `end`, which give the same run. Faults that the user
+    /// Returns the experiment without the faults after `end`, which give the same run. Faults that the user
     /// demanded stay.
     #[must_use]
-    fn until(&self, end: Time) -> Self {
-        let mut scenario = self.clone();
-        scenario.setup_mut().faults.retain(|fault| fault.demanded || time::nanos(fault.at) <= end.0);
-        scenario
+    pub fn until(&self, end: Time) -> Self {
+        let mut run = self.clone();
+        run.world.faults.retain(|fault| fault.demanded || time::nanos(fault.at) <= end.0);
+        run
     }
 
     /// The command that repeats the run.
-    fn command_line(&self) -> String {
-        let setup = self.setup();
-        let mut line = format!(
-            "conclave sim {}/{} --nodes {} --seed {}",
-            Self::PROBLEM,
-            self.algorithm(),
-            setup.nodes,
-            setup.seed
-        );
-        for flag in self.flags().into_iter().chain(world_flags(setup, Self::default().setup())) {
+    pub fn command_line(&self) -> String {
+        let Self { algorithm, work, world, .. } = self;
+        let mut line =
+            format!("conclave sim {}/{algorithm} --nodes {} --seed {}", W::NAME, world.nodes, world.seed);
+        for flag in flags::written(work, &W::default()).into_iter().chain(world_flags(world, &W::setup())) {
             line.push(' ');
             line.push_str(&flag);
         }
@@ -242,33 +248,37 @@ fn world_flags(setup: &Setup, default: &Setup) -> Vec<String> {
     flags
 }
 
-/// Runs a scenario without recording it.
-pub fn run<S: Scenario>(scenario: &S) -> Result<S::Report, String> {
-    scenario.run(&mut Recorder::default())
+/// The cards of the algorithms of a problem that `compare` runs, those of other crates last.
+pub fn compared<W: Problem>() -> impl Iterator<Item = &'static Card> {
+    W::cards().iter().chain(added::simulated::<W>().map(|entry| entry.card))
 }
 
-/// Returns the smallest scenario found that still violates a property.
-pub fn shrink<S: Scenario>(scenario: &S, property: &str) -> S {
+/// Runs an experiment without recording it.
+pub fn run<W: Problem>(run: &Run<W>) -> Result<W::Report, String> {
+    run.run(&mut Recorder::default())
+}
+
+/// Returns the smallest experiment found that still violates a property.
+pub fn shrink<W: Problem>(failed: &Run<W>, property: &str) -> Run<W> {
     const MOST_TRIALS: u64 = 2_000;
     /// The budget is enough for a small run, and a trial without progress ends soon.
     const TRIAL_BUDGET: u64 = 1_000_000;
     let with = |candidate: &Candidate| {
-        let mut smaller = scenario.clone();
-        *smaller.setup_mut() = candidate.setup.clone();
-        smaller.set_work(candidate.work);
+        let mut smaller = Run { world: candidate.setup.clone(), ..failed.clone() };
+        smaller.work.set_amount(candidate.work);
         smaller
     };
-    let start = Candidate { setup: scenario.setup().clone(), work: scenario.work() };
+    let start = Candidate { setup: failed.world.clone(), work: failed.work.amount() };
     let shrunk = conclave_sim::shrink(start, MOST_TRIALS, &mut |candidate| {
         let mut trial = with(candidate);
-        if S::REPORTS_PROGRESS {
-            trial.setup_mut().budget = TRIAL_BUDGET.min(scenario.setup().budget);
+        if W::REPORTS_PROGRESS {
+            trial.world.budget = TRIAL_BUDGET.min(failed.world.budget);
         }
         run(&trial).is_ok_and(|report| {
             report.facts().violations.iter().any(|violation| violation.property == property)
         })
     });
-    shrunk.map_or_else(|| scenario.clone(), |shrunk| with(&shrunk.candidate))
+    shrunk.map_or_else(|| failed.clone(), |shrunk| with(&shrunk.candidate))
 }
 
 /// The result of a run.
@@ -326,8 +336,8 @@ impl Facts {
     /// Sorts the violations of a run into promised and unpromised properties, and gives each property its
     /// verdict. A bounded run is no evidence for a property that must hold eventually, because the run ended
     /// first.
-    pub fn new<S: Scenario>(
-        scenario: &S,
+    pub fn new<W: Problem>(
+        run: &Run<W>,
         card: &Card,
         outcome: &Outcome,
         seconds: f64,
@@ -350,22 +360,22 @@ impl Facts {
         let not_judged = unjudged.filter_map(|judged| Some((judged.property.name, missing(judged)?)));
         let properties = judged.iter().map(|judged| (judged.property.name, verdict(judged)));
         Self {
-            algorithm: scenario.algorithm().to_owned(),
-            nodes: scenario.setup().nodes,
-            seed: scenario.setup().seed,
+            algorithm: run.algorithm.clone(),
+            nodes: run.world.nodes,
+            seed: run.world.seed,
             messages: outcome.messages,
             events: outcome.events,
             events_per_s: if seconds > 0.0 { outcome.events as f64 / seconds } else { 0.0 },
             simulated_ns: outcome.at.0,
             digest: format!("{:016x}", outcome.digest),
             end: outcome.end,
-            bounded: (outcome.end == End::Bounded).then(|| bounded(outcome, scenario.setup().budget)),
+            bounded: (outcome.end == End::Bounded).then(|| bounded(outcome, run.world.budget)),
             properties: properties.collect(),
             not_judged: not_judged.collect(),
             violations,
             unpromised,
             ledger: outcome.ledger.clone(),
-            command: scenario.until(outcome.at).command_line(),
+            command: run.until(outcome.at).command_line(),
         }
     }
 

@@ -11,15 +11,15 @@ use conclave_sim::{Delay, Fault};
 const MS: Duration = Duration::from_millis(1);
 
 fn scenario(algorithm: &str, delay: &str) -> Scenario {
-    let mut scenario = Scenario { algorithm: algorithm.into(), ..Scenario::default() };
-    scenario.setup.nodes = 4;
-    scenario.setup.delay = delay.parse::<Delay>().expect("it is well formed");
-    scenario.duration = Duration::from_secs(20);
+    let mut scenario = Scenario::of(algorithm);
+    scenario.world.nodes = 4;
+    scenario.world.delay = delay.parse::<Delay>().expect("it is well formed");
+    scenario.work.duration = Duration::from_secs(20);
     scenario
 }
 
 fn with_crash(mut scenario: Scenario, crash: &str) -> Scenario {
-    scenario.setup.faults.push(Fault::parse_crash(crash).expect("it is well formed"));
+    scenario.world.faults.push(Fault::parse_crash(crash).expect("it is well formed"));
     scenario
 }
 
@@ -37,7 +37,7 @@ fn broke(report: &Report, property: &str) -> bool {
 fn with_d_at_least_the_largest_delay_there_is_no_mistake() {
     for seed in 0..20 {
         let mut scenario = with_crash(scenario("heartbeat", "uniform:0..10ms"), "1@7.003s");
-        scenario.setup.seed = seed;
+        scenario.world.seed = seed;
         let report = run(&scenario);
         assert!(report.facts.passed(), "{:?}\n{}", report.facts.violations, report.facts.command);
         let detection = report.detection_time.expect("there was a crash");
@@ -48,7 +48,7 @@ fn with_d_at_least_the_largest_delay_there_is_no_mistake() {
 
 #[test]
 fn with_a_smaller_d_or_without_a_bound_there_are_mistakes() {
-    let short = Scenario { margin: 5 * MS, ..scenario("heartbeat", "uniform:0..10ms") };
+    let short = scenario("heartbeat", "uniform:0..10ms").with(|work| work.margin = 5 * MS);
     for scenario in [short, scenario("heartbeat", "exponential:5ms")] {
         let report = run(&scenario);
         assert!(report.mistakes > 0 && broke(&report, "accuracy"));
@@ -75,7 +75,10 @@ fn every_detector_sends_the_same_heartbeats_and_notices_the_crash() {
 #[test]
 fn a_crash_that_is_repaired_within_d_is_never_noticed() {
     let report = |margin| {
-        run(&with_crash(Scenario { margin, ..scenario("heartbeat", "constant:1ms") }, "1@5.05s..5.3s"))
+        run(&with_crash(
+            scenario("heartbeat", "constant:1ms").with(|work| work.margin = margin),
+            "1@5.05s..5.3s",
+        ))
     };
     let (small, large) = (report(10 * MS), report(500 * MS));
     assert_eq!((small.unnoticed_crashes, small.detection_time.map(|sample| sample.count)), (0, Some(3)));
@@ -87,14 +90,14 @@ fn a_crash_that_is_repaired_within_d_is_never_noticed() {
 #[test]
 fn detectors_that_learn_adapt_to_the_network() {
     let crash = |scenario| with_crash(scenario, "1@15.04s");
-    let fixed = Scenario { margin: 500 * MS, ..scenario("heartbeat", "uniform:1ms..3ms") };
+    let fixed = scenario("heartbeat", "uniform:1ms..3ms").with(|work| work.margin = 500 * MS);
     let detection = |report: &Report| report.detection_time.expect("there was a crash").mean_ns;
     let slow = detection(&run(&crash(fixed.clone())));
     for name in ["adaptive", "phi-accrual"] {
         let learned = run(&crash(Scenario { algorithm: name.into(), ..fixed.clone() }));
         assert!(detection(&learned) < slow / 3.0, "{name}: {learned:?}");
     }
-    let short = Scenario { margin: 2 * MS, ..scenario("heartbeat", "exponential:20ms") };
+    let short = scenario("heartbeat", "exponential:20ms").with(|work| work.margin = 2 * MS);
     let wrong = run(&short).mistakes;
     for name in ["adaptive", "phi-accrual"] {
         let learned = run(&Scenario { algorithm: name.into(), ..short.clone() }).mistakes;
@@ -107,7 +110,7 @@ fn detectors_that_learn_adapt_to_the_network() {
 fn the_threshold_of_phi_trades_mistakes_for_time() {
     let report = |threshold| {
         let base = scenario("phi-accrual", "exponential:10ms");
-        run(&with_crash(Scenario { threshold, ..base }, "1@15.04s"))
+        run(&with_crash(base.with(|work| work.threshold = threshold), "1@15.04s"))
     };
     let (low, high) = (report(1), report(12));
     assert!(low.mistakes > 10 * high.mistakes.max(1), "{} and {}", low.mistakes, high.mistakes);
@@ -117,7 +120,7 @@ fn the_threshold_of_phi_trades_mistakes_for_time() {
 
 #[test]
 fn the_comparison_covers_the_trade_off_on_the_same_crashes() {
-    let base = Scenario { duration: Duration::from_secs(60), ..scenario("heartbeat", "lognormal:5ms,1") };
+    let base = scenario("heartbeat", "lognormal:5ms,1").with(|work| work.duration = Duration::from_secs(60));
     let rows: Vec<_> = CARDS
         .iter()
         .flat_map(|card| compare::settings(card, &base).into_iter().map(move |setting| (card, setting)))

@@ -9,7 +9,7 @@ use conclave_algorithms::election::{
 };
 use conclave_check::{Faults, Options, Order, Recovery, Timing, Verdict, check};
 use conclave_kernel::{Load, Measure, Size};
-use conclave_lab::problem::{self, Scenario as _};
+use conclave_lab::problem;
 use conclave_lab::problems::election::{Elections, Ranks, Report, Scenario, Start, Trigger};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{Delay, Fault, Order as SimOrder};
@@ -17,8 +17,8 @@ use conclave_sim::{Delay, Fault, Order as SimOrder};
 const MS: Duration = Duration::from_millis(1);
 
 fn scenario(algorithm: &str, nodes: u32, start: Start) -> Scenario {
-    let mut scenario = Scenario { algorithm: algorithm.into(), start, ..Scenario::default() };
-    scenario.setup.nodes = nodes;
+    let mut scenario = Scenario::of(algorithm).with(|work| work.start = start);
+    scenario.world.nodes = nodes;
     scenario
 }
 
@@ -57,7 +57,7 @@ fn the_ring_in_which_all_start_costs_what_the_formula_says_over_all_permutations
         permutations(n as usize, &mut |ranks| {
             let ranks = Ranks::List(ranks.to_vec());
             let messages =
-                run(&Scenario { ranks, ..scenario("chang-roberts", n, Start::All) }).facts.messages;
+                run(&scenario("chang-roberts", n, Start::All).with(|work| work.ranks = ranks)).facts.messages;
             (least, most) = (least.min(messages), most.max(messages));
             (sum, count) = (sum + messages, count + 1);
         });
@@ -96,7 +96,7 @@ fn bully_costs_n_squared_minus_n_minus_one_at_worst_and_n_minus_two_announcement
     for n in 2..=12_u32 {
         let after_crash = |start| {
             let mut scenario = scenario("bully", n, start);
-            scenario.setup.faults.push(crash(&format!("{}@1s", n - 1)));
+            scenario.world.faults.push(crash(&format!("{}@1s", n - 1)));
             run(&scenario)
         };
         let (worst, best) = (after_crash(Start::Lowest), after_crash(Start::Highest));
@@ -107,7 +107,7 @@ fn bully_costs_n_squared_minus_n_minus_one_at_worst_and_n_minus_two_announcement
         let announced = best.messages_by_kind["COORDINATOR"] - u64::from(n - 1);
         assert_eq!((announced, best.messages_by_kind["ELECTION"]), (u64::from(n - 2), 1));
         // T = 2 T_trans for the dead, and one more for the announcement, from the moment of notice on.
-        let notice = Scenario::default().notice;
+        let notice = Scenario::default().work.notice;
         let turnaround = Duration::from_nanos(best.turnaround_of_last_ns.expect("two were held"));
         let announcement = if n > 2 { MS } else { Duration::ZERO };
         assert_eq!(turnaround, notice + 2 * MS + Duration::from_nanos(1) + announcement);
@@ -151,14 +151,16 @@ fn heartbeats_are_counted_beside_the_messages_of_elections() {
 fn a_crash_a_return_and_a_resignation_each_lead_to_the_right_leader() {
     for card in CARDS {
         let mut crashed = scenario(card.name, 5, Start::Random);
-        crashed.setup.faults.push(crash("4@1s"));
+        crashed.world.faults.push(crash("4@1s"));
         assert_eq!(run(&crashed).leader, Some(3), "{}", card.name);
-        crashed.setup.faults[0] = crash("4@1s..2s");
+        crashed.world.faults[0] = crash("4@1s..2s");
         assert_eq!(run(&crashed).leader, Some(4), "{}", card.name);
-        crashed.setup.faults[0] = crash("4@1s..2s,amnesia");
+        crashed.world.faults[0] = crash("4@1s..2s,amnesia");
         assert_eq!(run(&crashed).leader, Some(4), "{}", card.name);
-        let resigned =
-            Scenario { elections: 3, trigger: Trigger::Resign, ..scenario(card.name, 5, Start::Lowest) };
+        let resigned = scenario(card.name, 5, Start::Lowest).with(|work| {
+            work.elections = 3;
+            work.trigger = Trigger::Resign;
+        });
         let report = run(&resigned);
         assert_eq!((report.leader, report.elections), (Some(2), 3), "{}", card.name);
     }
@@ -168,12 +170,15 @@ fn a_crash_a_return_and_a_resignation_each_lead_to_the_right_leader() {
 #[test]
 fn everybody_decides_rightly_in_hundreds_of_wild_runs_with_crashes() {
     for card in CARDS {
-        let base = Scenario { elections: 3, ranks: Ranks::Random, ..scenario(card.name, 6, Start::Random) };
+        let base = scenario(card.name, 6, Start::Random).with(|work| {
+            work.elections = 3;
+            work.ranks = Ranks::Random;
+        });
         let reports = sweep(
             0..150,
             |seed| {
                 let mut scenario = base.clone();
-                scenario.setup.seed = seed;
+                scenario.world.seed = seed;
                 problem::run(&scenario.swarmed()).expect("the scenario is valid")
             },
             |_| {},
@@ -191,8 +196,8 @@ fn everybody_decides_rightly_in_hundreds_of_wild_runs_with_crashes() {
 #[test]
 fn bully_errs_when_messages_take_longer_than_it_was_told() {
     let mut late = scenario("bully", 4, Start::Lowest);
-    late.setup.delay = Delay::Constant(5 * MS);
-    late.transmission = Some(MS);
+    late.world.delay = Delay::Constant(5 * MS);
+    late.work.transmission = Some(MS);
     let report = problem::run(&late).expect("the scenario is valid");
     assert!(report.facts.violations.iter().any(|violation| violation.property == "E1"), "{report:?}");
 }
@@ -201,10 +206,10 @@ fn bully_errs_when_messages_take_longer_than_it_was_told() {
 fn a_ring_on_which_everybody_begins_once_needs_no_order_of_messages() {
     for name in ["chang-roberts", "hirschberg-sinclair"] {
         for seed in 0..100 {
-            let mut any = Scenario { ranks: Ranks::Random, ..scenario(name, 7, Start::All) };
-            any.setup.seed = seed;
-            any.setup.order = SimOrder::Any;
-            any.setup.delay = Delay::Uniform(MS / 100, 5 * MS);
+            let mut any = scenario(name, 7, Start::All).with(|work| work.ranks = Ranks::Random);
+            any.world.seed = seed;
+            any.world.order = SimOrder::Any;
+            any.world.delay = Delay::Uniform(MS / 100, 5 * MS);
             run(&any);
         }
     }

@@ -6,22 +6,23 @@ use conclave_algorithms::detector;
 use conclave_algorithms::election::bully::Timer;
 use conclave_algorithms::election::{Bully, Command, Election, Event, Group};
 use conclave_kernel::{Buffer, Card, Cx, Effect, Env, Input, NodeId, Protocol, Ratio, Verdict};
-use conclave_lab::problem::{self, Facts, Report as _, Scenario};
-use conclave_lab::problems::mutex::Work;
+use conclave_lab::experiment::Run;
+use conclave_lab::problem::{self, Facts, Problem, Report as _};
+use conclave_lab::problems::mutex::Workload;
 use conclave_lab::problems::{deadlock, detector as detectors, election, mutex, snapshot, timesync};
 use conclave_sim::{End, Fault};
 use serde::{Deserialize, Serialize};
 
-fn facts<S: Scenario>(scenario: &S) -> Facts {
+fn facts<W: Problem>(scenario: &Run<W>) -> Facts {
     problem::run(scenario).expect("the scenario is valid").facts().clone()
 }
 
 /// Runs every algorithm of a problem, each changed by `change`, and fails if a property holds or is violated.
 #[track_caller]
-fn assert_nothing_holds<S: Scenario>(change: impl Fn(&mut S)) {
-    for card in S::cards() {
-        let mut scenario = S::default();
-        scenario.set_algorithm(card.name);
+fn assert_nothing_holds<W: Problem>(change: impl Fn(&mut Run<W>)) {
+    for card in W::cards() {
+        let mut scenario = Run::default();
+        W::choose(&mut scenario, card.name);
         change(&mut scenario);
         let facts = facts(&scenario);
         let held: Vec<_> =
@@ -40,36 +41,36 @@ fn reasons(facts: &Facts, card: &Card) -> usize {
         + facts.not_judged.keys().filter(|name| !card.promises(name)).count()
 }
 
-fn all_crash_at_once<S: Scenario>(scenario: &mut S) {
-    let nodes = scenario.setup().nodes;
+fn all_crash_at_once<W: Problem>(scenario: &mut Run<W>) {
+    let nodes = scenario.world.nodes;
     let crash = |node| Fault::parse_crash(&format!("{node}@0ms")).expect("well formed");
-    scenario.setup_mut().faults.extend((0..nodes).map(crash));
+    scenario.world.faults.extend((0..nodes).map(crash));
 }
 
 #[test]
 fn nothing_holds_in_a_run_without_work() {
-    assert_nothing_holds::<mutex::Scenario>(|scenario| scenario.entries = 0);
-    assert_nothing_holds::<deadlock::Scenario>(|scenario| scenario.requests = 0);
-    assert_nothing_holds::<timesync::Scenario>(|scenario| scenario.samples = 0);
-    assert_nothing_holds::<detectors::Scenario>(|scenario| scenario.duration = Duration::from_nanos(1));
+    assert_nothing_holds::<mutex::Work>(|scenario| scenario.work.entries = 0);
+    assert_nothing_holds::<deadlock::Work>(|scenario| scenario.work.requests = 0);
+    assert_nothing_holds::<timesync::Work>(|scenario| scenario.work.samples = 0);
+    assert_nothing_holds::<detectors::Work>(|scenario| scenario.work.duration = Duration::from_nanos(1));
 }
 
 #[test]
 fn nothing_holds_if_all_sites_crash_at_the_start() {
-    assert_nothing_holds::<mutex::Scenario>(|scenario| {
-        scenario.load = Work::High;
+    assert_nothing_holds::<mutex::Work>(|scenario| {
+        scenario.work.load = Workload::High;
         all_crash_at_once(scenario);
     });
-    assert_nothing_holds::<election::Scenario>(all_crash_at_once);
-    assert_nothing_holds::<detectors::Scenario>(all_crash_at_once);
-    assert_nothing_holds::<snapshot::Scenario>(all_crash_at_once);
-    assert_nothing_holds::<deadlock::Scenario>(all_crash_at_once);
-    assert_nothing_holds::<timesync::Scenario>(all_crash_at_once);
+    assert_nothing_holds::<election::Work>(all_crash_at_once);
+    assert_nothing_holds::<detectors::Work>(all_crash_at_once);
+    assert_nothing_holds::<snapshot::Work>(all_crash_at_once);
+    assert_nothing_holds::<deadlock::Work>(all_crash_at_once);
+    assert_nothing_holds::<timesync::Work>(all_crash_at_once);
 }
 
 #[test]
 fn nothing_holds_if_no_clock_was_ever_compared() {
-    assert_nothing_holds::<timesync::Scenario>(|scenario| scenario.setup.loss = everything());
+    assert_nothing_holds::<timesync::Work>(|scenario| scenario.world.loss = everything());
 }
 
 /// The ratio of a network that loses every message.
@@ -79,12 +80,12 @@ fn everything() -> Ratio {
 
 #[test]
 fn no_bound_is_shown_if_no_clock_was_ever_compared() {
-    for card in timesync::Scenario::cards() {
+    for card in timesync::Work::cards() {
         for nodes in [1, 5] {
-            let mut scenario = timesync::Scenario { servers: 1, ..Default::default() };
-            scenario.set_algorithm(card.name);
-            scenario.setup.nodes = nodes;
-            scenario.setup.loss = everything();
+            let mut scenario = timesync::Scenario::default().with(|work| work.servers = 1);
+            timesync::Work::choose(&mut scenario, card.name);
+            scenario.world.nodes = nodes;
+            scenario.world.loss = everything();
             if scenario.validate().is_err() {
                 continue;
             }
@@ -102,12 +103,12 @@ fn no_bound_is_shown_if_no_clock_was_ever_compared() {
 
 #[test]
 fn a_leader_that_crashes_at_the_moment_of_its_election_is_no_evidence() {
-    let mut scenario = election::Scenario { algorithm: "detector-based".into(), ..Default::default() };
+    let mut scenario = election::Scenario::of("detector-based");
     all_crash_at_once(&mut scenario);
     let report = problem::run(&scenario).expect("the scenario is valid");
     assert_eq!(report.facts.not_judged["E1"], "every site that decided crashed at the same moment");
     assert_eq!(report.elections, 0, "{}", report.facts.command);
-    scenario.setup.faults.pop();
+    scenario.world.faults.pop();
     let report = problem::run(&scenario).expect("the scenario is valid");
     assert_eq!((report.facts.properties["E1"], report.elections), (Verdict::Holds, 1));
 }
@@ -116,7 +117,7 @@ fn a_leader_that_crashes_at_the_moment_of_its_election_is_no_evidence() {
 fn a_snapshot_whose_only_starter_is_down_is_not_started() {
     let reason = |crash: &str| {
         let mut scenario = snapshot::Scenario::default();
-        scenario.setup.faults.push(Fault::parse_crash(crash).expect("well formed"));
+        scenario.world.faults.push(Fault::parse_crash(crash).expect("well formed"));
         let facts = facts(&scenario);
         (facts.properties["complete"], facts.not_judged.get("complete").copied())
     };
@@ -128,7 +129,7 @@ fn a_snapshot_whose_only_starter_is_down_is_not_started() {
 #[test]
 fn transactions_of_a_group_that_is_down_are_not_judged() {
     let run = |change: &dyn Fn(&mut deadlock::Scenario)| {
-        let mut scenario = deadlock::Scenario { algorithm: "ordered".into(), ..Default::default() };
+        let mut scenario = deadlock::Scenario::of("ordered");
         change(&mut scenario);
         let facts = facts(&scenario);
         (facts.properties["commits"], facts.not_judged.get("commits").copied())
@@ -136,7 +137,7 @@ fn transactions_of_a_group_that_is_down_are_not_judged() {
     assert_eq!(run(&all_crash_at_once), (Verdict::NotJudged, Some("no site stayed up")));
     let one_stays_up = |scenario: &mut deadlock::Scenario| {
         all_crash_at_once(scenario);
-        scenario.setup.faults.pop();
+        scenario.world.faults.pop();
     };
     assert_eq!(run(&one_stays_up), (Verdict::Violated, None));
 }
@@ -144,9 +145,10 @@ fn transactions_of_a_group_that_is_down_are_not_judged() {
 #[test]
 fn a_run_that_ends_before_the_first_possible_suspicion_is_no_evidence_of_accuracy() {
     let reasons = |duration: u64, algorithm: &str| {
-        let mut scenario = detectors::Scenario { window: 2, ..Default::default() };
-        scenario.set_algorithm(algorithm);
-        (scenario.duration, scenario.margin) = (Duration::from_millis(duration), Duration::from_secs(2));
+        let mut scenario = detectors::Scenario::default().with(|work| work.window = 2);
+        detectors::Work::choose(&mut scenario, algorithm);
+        (scenario.work.duration, scenario.work.margin) =
+            (Duration::from_millis(duration), Duration::from_secs(2));
         let facts = facts(&scenario);
         ["accuracy", "constant-accuracy"].map(|name| facts.not_judged.get(name).copied())
     };
@@ -159,14 +161,14 @@ fn a_run_that_ends_before_the_first_possible_suspicion_is_no_evidence_of_accurac
 
 #[test]
 fn a_run_of_no_time_is_refused() {
-    let scenario = detectors::Scenario { duration: Duration::ZERO, ..Default::default() };
+    let scenario = detectors::Scenario::default().with(|work| work.duration = Duration::ZERO);
     assert!(problem::run(&scenario).is_err_and(|error| error.contains("--duration is 0")));
 }
 
 #[test]
 fn a_suspicion_that_stands_at_the_end_lowers_the_accuracy() {
-    let mut scenario = detectors::Scenario { duration: Duration::from_secs(1), ..Default::default() };
-    scenario.setup.loss = everything();
+    let mut scenario = detectors::Scenario::default().with(|work| work.duration = Duration::from_secs(1));
+    scenario.world.loss = everything();
     let report = problem::run(&scenario).expect("the scenario is valid");
     let duration = report.mistake_duration.expect("every site is suspected");
     assert_eq!((duration.count, report.mistakes), (20, 20));
@@ -176,20 +178,23 @@ fn a_suspicion_that_stands_at_the_end_lowers_the_accuracy() {
 
 #[test]
 fn one_site_alone_cannot_break_exclusion_or_consistency() {
-    for card in mutex::Scenario::cards() {
-        let mut scenario = mutex::Scenario { load: Work::High, entries: 5, ..Default::default() };
-        scenario.set_algorithm(card.name);
-        scenario.setup.nodes = 1;
+    for card in mutex::Work::cards() {
+        let mut scenario = mutex::Scenario::default().with(|work| {
+            work.load = Workload::High;
+            work.entries = 5;
+        });
+        mutex::Work::choose(&mut scenario, card.name);
+        scenario.world.nodes = 1;
         let facts = facts(&scenario);
         for name in ["ME1", "ME1-causal"].into_iter().filter(|name| card.promises(name)) {
             assert_eq!(facts.not_judged.get(name), Some(&"only one site"), "{}", facts.command);
         }
         assert_eq!(facts.properties["ME2"], Verdict::Holds, "{}", facts.command);
     }
-    for card in snapshot::Scenario::cards() {
+    for card in snapshot::Work::cards() {
         let mut scenario = snapshot::Scenario::default();
-        scenario.set_algorithm(card.name);
-        scenario.setup.nodes = 1;
+        snapshot::Work::choose(&mut scenario, card.name);
+        scenario.world.nodes = 1;
         let facts = facts(&scenario);
         assert_eq!(facts.not_judged.get("consistent"), Some(&"only one site"), "{}", facts.command);
     }
@@ -197,9 +202,9 @@ fn one_site_alone_cannot_break_exclusion_or_consistency() {
 
 #[test]
 fn a_comparison_runs_with_the_number_of_requests_that_was_given() {
-    let card = mutex::Scenario::cards().first().expect("an algorithm");
+    let card = mutex::Work::cards().first().expect("an algorithm");
     for entries in [0, 1, 7] {
-        let base = mutex::Scenario { entries, ..Default::default() };
+        let base = mutex::Scenario::default().with(|work| work.entries = entries);
         let row = mutex::compare::row(card, &base, 5).expect("the scenario is valid");
         assert_eq!([row.low.entries, row.pair.entries, row.high.entries], [entries; 3]);
     }
@@ -209,34 +214,37 @@ fn a_comparison_runs_with_the_number_of_requests_that_was_given() {
 /// The ordinary run of every algorithm puts most of its promises to the test.
 #[test]
 fn a_run_with_the_default_work_puts_properties_to_the_test() {
-    fn judged<S: Scenario>(unjudged: &[&str]) {
-        for card in S::cards() {
-            let mut scenario = S::default();
-            scenario.set_algorithm(card.name);
+    fn judged<W: Problem>(unjudged: &[&str]) {
+        for card in W::cards() {
+            let mut scenario = Run::<W>::default();
+            W::choose(&mut scenario, card.name);
             let facts = facts(&scenario);
             let missing: Vec<_> = facts.not_judged.keys().copied().collect();
             assert!(facts.passed(), "{:?}\n{}", facts.violations, facts.command);
             assert!(missing.iter().all(|name| unjudged.contains(name)), "{missing:?} in {}", facts.command);
         }
     }
-    judged::<mutex::Scenario>(&["ME3"]); // one request at a time
-    judged::<election::Scenario>(&[]);
-    judged::<detectors::Scenario>(&["completeness"]); // without a crash
-    judged::<snapshot::Scenario>(&["stable"]); // a bank has no stable property
-    judged::<deadlock::Scenario>(&[]);
-    judged::<timesync::Scenario>(&[]);
+    judged::<mutex::Work>(&["ME3"]); // one request at a time
+    judged::<election::Work>(&[]);
+    judged::<detectors::Work>(&["completeness"]); // without a crash
+    judged::<snapshot::Work>(&["stable"]); // a bank has no stable property
+    judged::<deadlock::Work>(&[]);
+    judged::<timesync::Work>(&[]);
 }
 
 #[test]
 fn me3_is_judged_where_requests_follow_each_other_and_not_with_one_request_at_a_time() {
-    let verdict = |load| facts(&mutex::Scenario { load, ..Default::default() }).properties["ME3"];
-    assert_eq!((verdict(Work::Low), verdict(Work::Relay)), (Verdict::NotJudged, Verdict::Holds));
+    let verdict = |load| facts(&mutex::Scenario::default().with(|work| work.load = load)).properties["ME3"];
+    assert_eq!((verdict(Workload::Low), verdict(Workload::Relay)), (Verdict::NotJudged, Verdict::Holds));
 }
 
 #[test]
 fn the_order_of_more_than_128_sites_is_not_judged() {
-    let mut scenario = mutex::Scenario { load: Work::High, entries: 300, ..Default::default() };
-    scenario.setup.nodes = 129;
+    let mut scenario = mutex::Scenario::default().with(|work| {
+        work.load = Workload::High;
+        work.entries = 300;
+    });
+    scenario.world.nodes = 129;
     let facts = facts(&scenario);
     assert_eq!(facts.properties["ME3"], Verdict::NotJudged);
     assert_eq!(facts.not_judged["ME3"], "more than 128 sites");
@@ -308,8 +316,8 @@ impl Election for Restless {
 
 fn without_the_highest() -> election::Scenario {
     let mut scenario = election::Scenario::default();
-    scenario.setup.faults.push(Fault::parse_crash("4@0ms").expect("well formed"));
-    scenario.setup.budget = 100_000;
+    scenario.world.faults.push(Fault::parse_crash("4@0ms").expect("well formed"));
+    scenario.world.budget = 100_000;
     scenario
 }
 
@@ -335,17 +343,20 @@ fn a_long_run_is_not_bounded_by_a_small_budget() {
         assert!(facts.passed() && !facts.is_bounded(), "{:?} {}", facts.bounded, facts.command);
         assert!(facts.events > 10 * budget, "{} events: {}", facts.events, facts.command);
     };
-    let mut long = mutex::Scenario { load: Work::High, entries: 2_000, ..Default::default() };
-    long.setup.budget = 500;
+    let mut long = mutex::Scenario::default().with(|work| {
+        work.load = Workload::High;
+        work.entries = 2_000;
+    });
+    long.world.budget = 500;
     passes(facts(&long), 500);
-    let mut long = election::Scenario { elections: 1_000, ..Default::default() };
-    long.setup.budget = 500;
+    let mut long = election::Scenario::default().with(|work| work.elections = 1_000);
+    long.world.budget = 500;
     passes(facts(&long), 500);
-    let mut long = deadlock::Scenario { requests: 1_000, ..Default::default() };
-    long.setup.budget = 500;
+    let mut long = deadlock::Scenario::default().with(|work| work.requests = 1_000);
+    long.world.budget = 500;
     passes(facts(&long), 500);
-    let mut long = snapshot::Scenario { acts: 10_000, ..Default::default() };
-    long.setup.budget = 500;
+    let mut long = snapshot::Scenario::default().with(|work| work.acts = 10_000);
+    long.world.budget = 500;
     passes(facts(&long), 500);
 }
 
@@ -353,25 +364,28 @@ fn a_long_run_is_not_bounded_by_a_small_budget() {
 #[test]
 fn a_run_with_long_breaks_is_not_bounded() {
     let loads = ["poisson:3h", "burst:3,2h", "script:0@1ms,1@5h"];
-    for load in loads.map(|load| load.parse::<Work>().expect("well formed")) {
-        let facts = facts(&mutex::Scenario { load, entries: 5, ..Default::default() });
+    for load in loads.map(|load| load.parse::<Workload>().expect("well formed")) {
+        let facts = facts(&mutex::Scenario::default().with(|work| {
+            work.load = load;
+            work.entries = 5;
+        }));
         assert!(facts.passed() && !facts.is_bounded(), "{:?} {}", facts.bounded, facts.command);
         assert!(Duration::from_nanos(facts.simulated_ns) > Duration::from_secs(3_600), "{}", facts.command);
     }
-    let mut cut = mutex::Scenario { load: Work::High, ..Default::default() };
-    cut.setup.faults.push(Fault::parse_partition("0@5ms..10h").expect("well formed"));
+    let mut cut = mutex::Scenario::default().with(|work| work.load = Workload::High);
+    cut.world.faults.push(Fault::parse_partition("0@5ms..10h").expect("well formed"));
     assert!(!facts(&cut).is_bounded());
 }
 
 #[test]
 fn a_budget_is_refused_where_runs_end_by_another_flag() {
     let mut scenario = timesync::Scenario::default();
-    scenario.setup.budget = 5;
+    scenario.world.budget = 5;
     assert!(problem::run(&scenario).is_err_and(|error| error.contains("--samples")));
     let mut scenario = detectors::Scenario::default();
-    scenario.setup.budget = 5;
+    scenario.world.budget = 5;
     assert!(problem::run(&scenario).is_err_and(|error| error.contains("--duration")));
-    scenario.setup.budget = 0;
+    scenario.world.budget = 0;
     assert!(problem::run(&scenario).is_err_and(|error| error.contains("at least 1")));
 }
 
@@ -383,9 +397,9 @@ fn no_detector_suspects_a_site_on_a_constant_network() {
         for (window, delay) in
             [(100, "constant:1ms"), (10, "constant:1ms"), (7, "constant:100ms"), (2, "constant:0")]
         {
-            let mut scenario = detectors::Scenario { window, ..Default::default() };
-            scenario.set_algorithm(card.name);
-            scenario.setup.delay = delay.parse().expect("well formed");
+            let mut scenario = detectors::Scenario::default().with(|work| work.window = window);
+            detectors::Work::choose(&mut scenario, card.name);
+            scenario.world.delay = delay.parse().expect("well formed");
             let facts = facts(&scenario);
             assert_eq!(
                 facts.properties["constant-accuracy"],
@@ -401,30 +415,30 @@ fn no_detector_suspects_a_site_on_a_constant_network() {
 #[test]
 fn accuracy_on_a_constant_network_is_not_judged_elsewhere() {
     let reason = |change: &dyn Fn(&mut detectors::Scenario)| {
-        let mut scenario = detectors::Scenario { algorithm: "adaptive".into(), ..Default::default() };
+        let mut scenario = detectors::Scenario::of("adaptive");
         change(&mut scenario);
         facts(&scenario).not_judged.get("constant-accuracy").copied()
     };
     let fault = || Fault::parse_pause("1@5s..6s").expect("well formed");
     assert_eq!(reason(&|_| {}), None);
     assert_eq!(
-        reason(&|run| run.setup.delay = "uniform:1ms..2ms".parse().expect("well formed")),
+        reason(&|run| run.world.delay = "uniform:1ms..2ms".parse().expect("well formed")),
         Some("the delay is not constant")
     );
     assert_eq!(
-        reason(&|run| run.setup.links.push("0>1=exponential:1ms".parse().expect("well formed"))),
+        reason(&|run| run.world.links.push("0>1=exponential:1ms".parse().expect("well formed"))),
         Some("the delay is not constant")
     );
     assert_eq!(
-        reason(&|run| run.setup.delay = "constant:101ms".parse().expect("well formed")),
+        reason(&|run| run.world.delay = "constant:101ms".parse().expect("well formed")),
         Some("a message takes longer than a period")
     );
-    assert_eq!(reason(&|run| run.setup.loss = Ratio::percent(1)), Some("messages are lost or duplicated"));
-    assert_eq!(reason(&|run| run.setup.clocks.drift_ppm = 1), Some("the clocks drift"));
-    assert_eq!(reason(&|run| run.setup.faults.push(fault())), Some("the run has faults"));
+    assert_eq!(reason(&|run| run.world.loss = Ratio::percent(1)), Some("messages are lost or duplicated"));
+    assert_eq!(reason(&|run| run.world.clocks.drift_ppm = 1), Some("the clocks drift"));
+    assert_eq!(reason(&|run| run.world.faults.push(fault())), Some("the run has faults"));
     assert_eq!(
-        reason(&|run| run.duration = Duration::from_secs(29)),
+        reason(&|run| run.work.duration = Duration::from_secs(29)),
         Some("the run is shorter than three windows")
     );
-    assert_eq!(reason(&|run| run.setup.nodes = 1), Some("only one site"));
+    assert_eq!(reason(&|run| run.world.nodes = 1), Some("only one site"));
 }

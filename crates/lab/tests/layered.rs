@@ -12,17 +12,17 @@ use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Ve
 use conclave_kernel::trace::{Json, RawInput};
 use conclave_kernel::{NodeId, Property};
 use conclave_lab::problem;
-use conclave_lab::problems::mutex::{Report, Scenario, Work};
+use conclave_lab::problems::mutex::{Report, Scenario, Workload};
 use conclave_lab::sweep::sweep;
 use conclave_sim::Fault;
 
 const MS: Duration = Duration::from_millis(1);
 
 fn scenario(algorithm: &str, crashes: &[&str]) -> Scenario {
-    let mut scenario = Scenario { algorithm: algorithm.into(), load: Work::High, ..Scenario::default() };
+    let mut scenario = Scenario::of(algorithm).with(|work| work.load = Workload::High);
     let crashes = crashes.iter().map(|crash| Fault::parse_crash(crash).expect("it is well formed"));
-    scenario.setup.faults.extend(crashes);
-    scenario.entries = 400;
+    scenario.world.faults.extend(crashes);
+    scenario.work.entries = 400;
     scenario
 }
 
@@ -90,8 +90,8 @@ fn hundreds_of_runs_with_a_crash_at_any_moment_keep_me1() {
             |seed| {
                 let crash = format!("{}@{}us", seed % 5, 20_000 + seed * 777);
                 let mut scenario = scenario(card.name, &[&crash]);
-                (scenario.setup.seed, scenario.entries) = (seed, 150);
-                scenario.setup.delay = "uniform:100us..20ms".parse().expect("it is well formed");
+                (scenario.world.seed, scenario.work.entries) = (seed, 150);
+                scenario.world.delay = "uniform:100us..20ms".parse().expect("it is well formed");
                 run(&scenario)
             },
             |_| {},
@@ -109,11 +109,11 @@ fn without_faults_every_exit_happened_before_the_next_entry() {
         let reports = sweep(
             0..1_000,
             |seed| {
-                let load = if seed % 2 == 0 { Work::High } else { Work::Poisson { mean: 3 * MS } };
-                let mut scenario = Scenario { load, ..scenario(card.name, &[]) };
-                (scenario.setup.seed, scenario.setup.nodes) = (seed, 3 + (seed % 5) as u32);
-                scenario.entries = 30;
-                scenario.setup.delay = "uniform:100us..20ms".parse().expect("it is well formed");
+                let load = if seed % 2 == 0 { Workload::High } else { Workload::Poisson { mean: 3 * MS } };
+                let mut scenario = scenario(card.name, &[]).with(|work| work.load = load);
+                (scenario.world.seed, scenario.world.nodes) = (seed, 3 + (seed % 5) as u32);
+                scenario.work.entries = 30;
+                scenario.world.delay = "uniform:100us..20ms".parse().expect("it is well formed");
                 run(&scenario)
             },
             |_| {},
@@ -132,9 +132,9 @@ fn where_delays_are_not_bounded_two_are_inside() {
         0..20,
         |seed| {
             let mut scenario = scenario("ricart-agrawala-ft", &[]);
-            scenario.setup.seed = seed;
-            scenario.setup.delay = "exponential:30ms".parse().expect("it is well formed");
-            scenario.cs = 50 * MS;
+            scenario.world.seed = seed;
+            scenario.world.delay = "exponential:30ms".parse().expect("it is well formed");
+            scenario.work.cs = 50 * MS;
             let violations = run(&scenario).facts.violations;
             violations.iter().any(|violation| violation.property == "ME1")
         },

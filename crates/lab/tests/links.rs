@@ -9,14 +9,17 @@ use conclave_algorithms::snapshot::bank::Bank;
 use conclave_check::{Bounds, Options, Order as CheckOrder, Verdict, check};
 use conclave_kernel::{Cx, Never, NodeId, Protocol, Ratio};
 use conclave_lab::problems::mutex::check::{Entries, Judged};
-use conclave_lab::problems::mutex::{Scenario, Work, run_algorithm};
+use conclave_lab::problems::mutex::{Scenario, Workload, run_algorithm};
 use conclave_lab::problems::snapshot::Transfers;
 use conclave_sim::{Delay, Desk, Director, Limits, Order, Setup, World};
 use serde::{Deserialize, Serialize};
 
 fn contended(nodes: u32, seed: u64, setup: Setup) -> Scenario {
     let setup = Setup { nodes, seed, delay: "exponential:1ms".parse().expect("a delay"), ..setup };
-    Scenario { setup, load: Work::High, entries: 30, ..Scenario::default() }
+    Scenario { world: setup, ..Scenario::default() }.with(|work| {
+        work.load = Workload::High;
+        work.entries = 30;
+    })
 }
 
 /// How many of the seeds break a promise.

@@ -3,6 +3,8 @@
 mod detector;
 mod election;
 mod evidence;
+mod exhaustive;
+mod experiment;
 mod layered;
 mod links;
 mod matrix;
@@ -12,7 +14,9 @@ mod mutex_determinism;
 mod mutex_fairness;
 mod mutex_faults;
 mod mutex_seeds;
+mod own_algorithm;
 mod snapshot_problem;
 mod starvation;
 mod support;
 mod timesync;
+mod twin;

@@ -6,13 +6,13 @@ use conclave_algorithms::mutex::CARDS;
 use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::{Load, Measure, NodeId, Prng};
 use conclave_lab::problems::mutex::compare;
-use conclave_lab::problems::mutex::{Delays, Report, Scenario, Work, size_at};
+use conclave_lab::problems::mutex::{Delays, Report, Scenario, Workload, size_at};
 use conclave_sim::{Delay, Order};
 
 /// A run that did what was asked of it.
 fn measured(scenario: &Scenario) -> Report {
     let report = run(scenario);
-    assert_served(&report, scenario.entries);
+    assert_served(&report, scenario.work.entries);
     report
 }
 
@@ -35,7 +35,7 @@ fn assert_always(delays: Option<Delays>, ns: f64, context: &str) {
 #[test]
 fn ricart_agrawala_takes_2_n_minus_1_messages_at_any_load() {
     for nodes in SIZES {
-        for load in [Work::Low, Work::Pair, Work::High] {
+        for load in [Workload::Low, Workload::Pair, Workload::High] {
             let report = measured(&scenario("ricart-agrawala", nodes, load));
             assert_every_entry_costs(&report, 2 * (nodes - 1));
             assert_eq!(report.multicasts_per_entry, f64::from(nodes), "one REQUEST to all, N-1 replies");
@@ -47,7 +47,7 @@ fn ricart_agrawala_takes_2_n_minus_1_messages_at_any_load() {
 #[test]
 fn lamport_takes_3_n_minus_1_messages_at_any_load() {
     for nodes in SIZES {
-        for load in [Work::Low, Work::Pair, Work::High] {
+        for load in [Workload::Low, Workload::Pair, Workload::High] {
             let report = measured(&scenario("lamport", nodes, load));
             assert_every_entry_costs(&report, 3 * (nodes - 1));
             let others = f64::from(nodes - 1);
@@ -59,8 +59,11 @@ fn lamport_takes_3_n_minus_1_messages_at_any_load() {
 #[test]
 fn lamport_without_needless_replies_saves_some_under_contention_and_none_without() {
     for nodes in SIZES {
-        assert_every_entry_costs(&measured(&scenario("lamport-omission", nodes, Work::Low)), 3 * (nodes - 1));
-        let high = measured(&scenario("lamport-omission", nodes, Work::High));
+        assert_every_entry_costs(
+            &measured(&scenario("lamport-omission", nodes, Workload::Low)),
+            3 * (nodes - 1),
+        );
+        let high = measured(&scenario("lamport-omission", nodes, Workload::High));
         let (least, most) = (2 * u64::from(nodes - 1), 3 * u64::from(nodes - 1));
         assert!(high.messages_per_entry_min >= least && high.messages_per_entry_max <= most);
         assert!(high.messages_per_entry < most as f64, "N = {nodes}: no reply was omitted");
@@ -71,7 +74,7 @@ fn lamport_without_needless_replies_saves_some_under_contention_and_none_without
 #[test]
 fn central_takes_3_messages_and_none_for_the_coordinator() {
     for nodes in SIZES {
-        for load in [Work::Low, Work::High] {
+        for load in [Workload::Low, Workload::High] {
             let report = measured(&scenario("central", nodes, load));
             assert_eq!((report.messages_per_entry_min, report.messages_per_entry_max), (0, 3));
             let clients = report.entries as f64 * f64::from(nodes - 1) / f64::from(nodes);
@@ -79,10 +82,8 @@ fn central_takes_3_messages_and_none_for_the_coordinator() {
             assert_eq!(report.messages_to_enter, 2.0 * report.messages_to_exit);
         }
         let only_clients = (1..nodes).map(|site| (10 * MS * site, NodeId(site))).collect();
-        let only_clients = Scenario {
-            entries: u64::from(nodes - 1),
-            ..scenario("central", nodes, Work::Script(only_clients))
-        };
+        let only_clients = scenario("central", nodes, Workload::Script(only_clients))
+            .with(|work| work.entries = u64::from(nodes - 1));
         assert_every_entry_costs(&measured(&only_clients), 3);
     }
 }
@@ -91,14 +92,14 @@ fn central_takes_3_messages_and_none_for_the_coordinator() {
 #[test]
 fn suzuki_kasami_takes_n_messages_or_none() {
     for nodes in SIZES {
-        for load in [Work::Low, Work::High] {
+        for load in [Workload::Low, Workload::High] {
             let report = measured(&scenario("suzuki-kasami", nodes, load));
             assert_eq!((report.messages_per_entry_min, report.messages_per_entry_max), (0, nodes.into()));
             // The token is at site 0 when it all begins: only the first entry is free.
             assert_eq!(report.facts.messages, u64::from(nodes) * (report.entries - 1));
         }
         let again = vec![(MS, NodeId(0)), (9 * MS, NodeId(0))];
-        let again = Scenario { entries: 2, ..scenario("suzuki-kasami", nodes, Work::Script(again)) };
+        let again = scenario("suzuki-kasami", nodes, Workload::Script(again)).with(|work| work.entries = 2);
         assert_every_entry_costs(&measured(&again), 0);
     }
 }
@@ -108,7 +109,7 @@ fn suzuki_kasami_takes_n_messages_or_none() {
 fn maekawa_takes_3_k_minus_1_messages_when_nobody_contends() {
     for nodes in SIZES {
         for quorum in Quorum::EVERY {
-            let low = Scenario { quorum: Some(quorum), ..scenario("maekawa", nodes, Work::Low) };
+            let low = scenario("maekawa", nodes, Workload::Low).with(|work| work.quorum = Some(quorum));
             if quorum.quorums(nodes).is_err() {
                 assert_eq!((quorum, nodes), (Quorum::Plane, 9), "only this one of the sizes has no plane");
                 continue;
@@ -140,13 +141,13 @@ fn maekawa_stays_within_its_corrected_bound_at_high_load() {
     let mut dearest = 0.0_f64;
     for nodes in SIZES {
         let k = f64::from(size_at("maekawa", nodes).expect("maekawa exists").quorum_max);
-        let constant = measured(&scenario("maekawa", nodes, Work::High)).messages_per_entry;
+        let constant = measured(&scenario("maekawa", nodes, Workload::High)).messages_per_entry;
         assert!((3.0 * (k - 1.0)..=7.0 * (k - 1.0)).contains(&constant), "N = {nodes}: {constant}");
-        let mut wild = scenario("maekawa", nodes, Work::High);
-        wild.setup.delay = Delay::Exponential(MS);
-        wild.setup.order = Order::Any;
+        let mut wild = scenario("maekawa", nodes, Workload::High);
+        wild.world.delay = Delay::Exponential(MS);
+        wild.world.order = Order::Any;
         for report in reports(0..10, &wild, |scenario| scenario) {
-            assert_served(&report, wild.entries);
+            assert_served(&report, wild.work.entries);
             let mean = report.messages_per_entry / (k - 1.0);
             assert!((3.0..=7.0).contains(&mean), "{mean} (K-1) at N = {nodes}\n{}", report.facts.command);
             dearest = dearest.max(mean);
@@ -158,13 +159,16 @@ fn maekawa_stays_within_its_corrected_bound_at_high_load() {
 /// FACTS C2: N = K = 3, one entry each: 18 to 31 messages over all executions.
 #[test]
 fn three_maekawa_contenders_with_all_in_one_quorum_take_18_to_31_messages() {
-    let mut wild = Scenario { quorum: Some(Quorum::All), cs: MS / 10, ..scenario("maekawa", 3, Work::Low) };
-    wild.setup.delay = Delay::Exponential(MS);
-    wild.setup.order = Order::Any;
+    let mut wild = scenario("maekawa", 3, Workload::Low).with(|work| {
+        work.quorum = Some(Quorum::All);
+        work.cs = MS / 10;
+    });
+    wild.world.delay = Delay::Exponential(MS);
+    wild.world.order = Order::Any;
     let anytime = |mut scenario: Scenario| {
-        let mut dice = Prng::new(scenario.setup.seed);
+        let mut dice = Prng::new(scenario.world.seed);
         let requests = (0..3).map(|site| (MS * dice.below(6) as u32, NodeId(site))).collect();
-        scenario.load = Work::Script(requests);
+        scenario.work.load = Workload::Script(requests);
         scenario
     };
     let counts: Vec<u64> = reports(0..5_000, &wild, anytime)
@@ -181,14 +185,14 @@ fn three_maekawa_contenders_with_all_in_one_quorum_take_18_to_31_messages() {
 #[test]
 fn saturated_rings_take_1_and_n_plus_1_messages() {
     for nodes in SIZES {
-        let plain = measured(&scenario("token-ring", nodes, Work::High));
+        let plain = measured(&scenario("token-ring", nodes, Workload::High));
         // Hops without an entry only before the first and among the last, who do not ask again.
         let idle_hops = plain.facts.messages - (plain.entries - 1);
         assert!(idle_hops <= u64::from(nodes), "N = {nodes}: {idle_hops}");
         let saturated =
-            Scenario { entries: 300 * u64::from(nodes), ..scenario("token-ring", nodes, Work::High) };
+            scenario("token-ring", nodes, Workload::High).with(|work| work.entries = 300 * u64::from(nodes));
         assert!(measured(&saturated).messages_per_entry < 1.005, "N = {nodes}");
-        let fair = measured(&scenario("fair-ring", nodes, Work::High));
+        let fair = measured(&scenario("fair-ring", nodes, Workload::High));
         let per_entry = f64::from(nodes + 1);
         assert!((fair.messages_per_entry - per_entry).abs() <= per_entry / 10.0, "N = {nodes}");
         assert!(fair.messages_per_entry_max < 2 * u64::from(nodes), "N = {nodes}");
@@ -200,11 +204,11 @@ fn saturated_rings_take_1_and_n_plus_1_messages() {
 fn trees_take_few_messages_at_any_size() {
     for nodes in [31, 57, 127, 511] {
         let log = f64::from(nodes).log2();
-        let raymond = measured(&scenario("raymond", nodes, Work::High));
+        let raymond = measured(&scenario("raymond", nodes, Workload::High));
         assert!(raymond.messages_per_entry <= 4.0, "N = {nodes}: {}", raymond.messages_per_entry);
         for algorithm in ["raymond", "naimi-trehel"] {
-            let mut random = scenario(algorithm, nodes, Work::Poisson { mean: MS * 4 * nodes });
-            random.entries = 2_000;
+            let mut random = scenario(algorithm, nodes, Workload::Poisson { mean: MS * 4 * nodes });
+            random.work.entries = 2_000;
             let report = measured(&random);
             let most = if algorithm == "raymond" { 4.0 * log } else { 2.0 * log };
             assert!(report.messages_per_entry <= most, "{algorithm} at N = {nodes}: {report:?}");
@@ -218,7 +222,7 @@ fn trees_take_few_messages_at_any_size() {
 fn messages_lie_in_the_range_of_the_card() {
     for card in CARDS {
         for nodes in [1, 2].into_iter().chain(SIZES) {
-            for (load, work) in [(Load::Low, Work::Low), (Load::High, Work::High)] {
+            for (load, work) in [(Load::Low, Workload::Low), (Load::High, Workload::High)] {
                 let report = measured(&scenario(card.name, nodes, work));
                 let cost = card.cost(Measure::MessagesPerEntry, load).expect("the card says what it costs");
                 let (min, max) = (cost.range)(size_at(card.name, nodes).expect("it exists"));
@@ -247,11 +251,11 @@ fn messages_lie_in_the_range_of_the_card() {
 fn client_delays_are_those_of_the_book() {
     for nodes in SIZES {
         for algorithm in ["lamport", "lamport-omission", "ricart-agrawala", "maekawa"] {
-            let report = measured(&scenario(algorithm, nodes, Work::Low));
+            let report = measured(&scenario(algorithm, nodes, Workload::Low));
             assert_always(report.client_delay, 2.0 * T, &format!("{algorithm} at N = {nodes}"));
         }
         for algorithm in ["central", "suzuki-kasami", "roucairol-carvalho"] {
-            let delays = measured(&scenario(algorithm, nodes, Work::Low)).client_delay.expect("measured");
+            let delays = measured(&scenario(algorithm, nodes, Workload::Low)).client_delay.expect("measured");
             assert_eq!((delays.min_ns, delays.max_ns), (0, 2_000_000), "{algorithm} at N = {nodes}");
             let free = match algorithm {
                 "central" => 1.0 / f64::from(nodes),
@@ -260,7 +264,7 @@ fn client_delays_are_those_of_the_book() {
             let mean = 2.0 * T * (1.0 - free);
             assert!((delays.mean_ns - mean).abs() < 1.0, "{algorithm} at N = {nodes}: {}", delays.mean_ns);
         }
-        let longer = Scenario { entries: 600, ..scenario("token-ring", nodes, Work::Low) };
+        let longer = scenario("token-ring", nodes, Workload::Low).with(|work| work.entries = 600);
         let ring = measured(&longer).client_delay.expect("measured");
         assert!(ring.max_ns as f64 <= f64::from(nodes) * T, "0 to N hops");
         let half = f64::from(nodes) / 2.0 * T;
@@ -273,7 +277,7 @@ fn client_delays_are_those_of_the_book() {
 fn sync_delays_are_those_of_the_card() {
     for nodes in SIZES {
         for card in CARDS {
-            let row = compare::row(card, &scenario(card.name, nodes, Work::Low), nodes).expect("valid");
+            let row = compare::row(card, &scenario(card.name, nodes, Workload::Low), nodes).expect("valid");
             assert!(row.passed());
             let context = format!("{} at N = {nodes}", card.name);
             let one = row.pair.sync_delay_one_waiting.expect("in every pair one waits");
@@ -300,15 +304,15 @@ fn sync_delays_are_those_of_the_card() {
 fn sync_delays_at_high_load_are_those_of_the_card() {
     for nodes in SIZES {
         for algorithm in ["lamport", "lamport-omission", "ricart-agrawala", "roucairol-carvalho"] {
-            let delays = measured(&scenario(algorithm, nodes, Work::High)).sync_delay_high_load;
+            let delays = measured(&scenario(algorithm, nodes, Workload::High)).sync_delay_high_load;
             assert_always(delays, T, &format!("{algorithm} at N = {nodes}"));
         }
         for algorithm in ["suzuki-kasami", "naimi-trehel", "token-ring"] {
-            let delays = measured(&scenario(algorithm, nodes, Work::High)).sync_delay_high_load;
+            let delays = measured(&scenario(algorithm, nodes, Workload::High)).sync_delay_high_load;
             assert_always(delays, T, &format!("{algorithm} at N = {nodes}"));
         }
         for (algorithm, most) in [("central", 2.0), ("maekawa", 2.0)] {
-            let delays = measured(&scenario(algorithm, nodes, Work::High)).sync_delay_high_load;
+            let delays = measured(&scenario(algorithm, nodes, Workload::High)).sync_delay_high_load;
             let delays = delays.expect("somebody always waits");
             assert!(delays.min_ns as f64 >= T && delays.max_ns as f64 <= most * T, "{algorithm}: {delays:?}");
         }
@@ -320,8 +324,8 @@ fn sync_delays_at_high_load_are_those_of_the_card() {
 fn throughput_is_one_over_sync_delay_and_section() {
     for algorithm in ["lamport", "ricart-agrawala", "suzuki-kasami", "naimi-trehel", "token-ring"] {
         for section in [MS, 4 * MS] {
-            let mut long = scenario(algorithm, 7, Work::High);
-            (long.entries, long.cs) = (2_000, section);
+            let mut long = scenario(algorithm, 7, Workload::High);
+            (long.work.entries, long.work.cs) = (2_000, section);
             let report = measured(&long);
             let expected = 1.0 / (MS + section).as_secs_f64();
             let off = (report.throughput_per_s / expected - 1.0).abs();
@@ -334,7 +338,7 @@ fn throughput_is_one_over_sync_delay_and_section() {
 #[test]
 fn response_time_is_client_delay_and_section_when_alone() {
     for algorithm in ["lamport", "ricart-agrawala", "maekawa"] {
-        let alone = Scenario { cs: 5 * MS, ..scenario(algorithm, 7, Work::Low) };
+        let alone = scenario(algorithm, 7, Workload::Low).with(|work| work.cs = 5 * MS);
         assert_always(measured(&alone).response_time, 7.0 * T, algorithm);
     }
 }
@@ -342,7 +346,7 @@ fn response_time_is_client_delay_and_section_when_alone() {
 #[test]
 fn a_lone_site_enters_at_once_for_nothing() {
     for algorithm in names() {
-        for load in [Work::Low, Work::High, Work::Poisson { mean: MS }] {
+        for load in [Workload::Low, Workload::High, Workload::Poisson { mean: MS }] {
             let report = measured(&scenario(algorithm, 1, load));
             assert_eq!(report.facts.messages, 0, "{algorithm}");
             if let Some(delays) = report.client_delay {

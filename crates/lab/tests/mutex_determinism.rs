@@ -4,8 +4,8 @@
 use crate::support::{MS, names, run, scenario};
 use conclave_kernel::Digest;
 use conclave_lab::log;
-use conclave_lab::problem::{Recorder, Scenario as _};
-use conclave_lab::problems::mutex::{Report, Scenario, Work};
+use conclave_lab::problem::Recorder;
+use conclave_lab::problems::mutex::{Report, Scenario, Workload};
 use conclave_sim::Delay;
 
 /// The report without the wall clock.
@@ -16,9 +16,9 @@ fn json(mut report: Report) -> String {
 }
 
 fn wild(algorithm: &str, seed: u64) -> Scenario {
-    let mut wild = Scenario { entries: 80, ..scenario(algorithm, 7, Work::High) };
-    wild.setup.delay = Delay::Exponential(MS);
-    wild.setup.seed = seed;
+    let mut wild = scenario(algorithm, 7, Workload::High).with(|work| work.entries = 80);
+    wild.world.delay = Delay::Exponential(MS);
+    wild.world.seed = seed;
     wild
 }
 
@@ -70,13 +70,16 @@ fn a_recorded_run_repeats_from_the_scenario_in_its_header() {
 fn no_digit_of_a_scenario_is_lost() {
     let odd = std::time::Duration::from_nanos(1_234_567);
     for load in [
-        Work::Poisson { mean: odd },
-        Work::Burst { size: 3, every: odd },
-        Work::Script(vec![(odd, conclave_kernel::NodeId(2))]),
+        Workload::Poisson { mean: odd },
+        Workload::Burst { size: 3, every: odd },
+        Workload::Script(vec![(odd, conclave_kernel::NodeId(2))]),
     ] {
-        let mut scenario = Scenario { cs: odd, load, ..scenario("central", 5, Work::Low) };
-        scenario.setup.clocks.skew = odd;
-        let again: Scenario = serde_json::from_str(&scenario.to_json()).expect("it was just written");
+        let mut scenario = scenario("central", 5, Workload::Low).with(|work| {
+            work.cs = odd;
+            work.load = load;
+        });
+        scenario.world.clocks.skew = odd;
+        let again: Scenario = serde_json::from_str(&scenario.header().scenario).expect("it was just written");
         assert_eq!(again, scenario);
         assert!(scenario.command_line().matches("1234567ns").count() == 3, "{}", scenario.command_line());
     }

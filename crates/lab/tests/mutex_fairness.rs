@@ -5,13 +5,13 @@
 //! logical clock, and that one then asks too.
 
 use crate::support::{MS, T, assert_served, broke, card, reports, run, scenario, who_promises};
-use conclave_lab::problems::mutex::{Report, Scenario, Work};
+use conclave_lab::problems::mutex::{Report, Scenario, Workload};
 use conclave_sim::{Delay, Order};
 
 fn relay(algorithm: &str, nodes: u32, order: Order) -> Scenario {
-    let mut relay = Scenario { entries: 60, ..scenario(algorithm, nodes, Work::Relay) };
-    relay.setup.delay = Delay::Exponential(2 * MS);
-    relay.setup.order = order;
+    let mut relay = scenario(algorithm, nodes, Workload::Relay).with(|work| work.entries = 60);
+    relay.world.delay = Delay::Exponential(2 * MS);
+    relay.world.order = order;
     relay
 }
 
@@ -69,8 +69,9 @@ fn the_relay_really_carries_causality() {
 }
 
 fn high(algorithm: &str, nodes: u32) -> Scenario {
-    let mut high = Scenario { entries: 20 * u64::from(nodes), ..scenario(algorithm, nodes, Work::High) };
-    high.setup.delay = Delay::Exponential(MS);
+    let mut high =
+        scenario(algorithm, nodes, Workload::High).with(|work| work.entries = 20 * u64::from(nodes));
+    high.world.delay = Delay::Exponential(MS);
     high
 }
 
@@ -103,7 +104,7 @@ fn stamps_bound_how_often_a_request_is_bypassed() {
 #[test]
 fn everybody_gets_the_same_share_at_high_load_and_constant_delay() {
     for algorithm in crate::support::names() {
-        let report = run(&Scenario { entries: 210, ..scenario(algorithm, 7, Work::High) });
+        let report = run(&scenario(algorithm, 7, Workload::High).with(|work| work.entries = 210));
         assert_served(&report, 210);
         let (most, fewest) = report.entries_per_site;
         assert!(most - fewest <= 2, "{algorithm}: {fewest} to {most} entries a site");
@@ -129,7 +130,7 @@ fn the_rare_parts_of_each_algorithm_are_exercised() {
         }
     }
     // A deferred reply: a site waits far longer than the way there and back.
-    let deferred = run(&scenario("ricart-agrawala", 7, Work::High)).response_time.expect("entries");
+    let deferred = run(&scenario("ricart-agrawala", 7, Workload::High)).response_time.expect("entries");
     assert!(deferred.max_ns as f64 > 10.0 * T);
     // Permissions kept, tokens already there, replies omitted: entries cheaper than the formula's most.
     let cheap = |algorithm: &str| run(&high(algorithm, 7)).messages_per_entry_min;

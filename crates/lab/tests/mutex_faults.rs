@@ -3,7 +3,7 @@
 use crate::support::{MS, assert_served, broke, names, reports, run, scenario};
 use conclave_algorithms::mutex::CARDS;
 use conclave_kernel::{NodeId, Ratio, Verdict};
-use conclave_lab::problems::mutex::{Scenario, Work};
+use conclave_lab::problems::mutex::{Scenario, Workload};
 use conclave_sim::{Delay, Fault, Order};
 
 fn crash(text: &str) -> Fault {
@@ -15,9 +15,9 @@ fn crash(text: &str) -> Fault {
 #[test]
 fn lamport_over_channels_that_reorder_breaks_me1_and_me2() {
     for algorithm in ["lamport", "lamport-omission"] {
-        let mut reordered = Scenario { entries: 60, ..scenario(algorithm, 3, Work::Relay) };
-        reordered.setup.delay = Delay::Uniform(MS / 1000, 5 * MS);
-        reordered.setup.order = Order::Any;
+        let mut reordered = scenario(algorithm, 3, Workload::Relay).with(|work| work.entries = 60);
+        reordered.world.delay = Delay::Uniform(MS / 1000, 5 * MS);
+        reordered.world.order = Order::Any;
         let runs = reports(0..100, &reordered, |scenario| scenario);
         for property in ["ME1", "ME1-causal", "ME2"] {
             let shown = runs.iter().find(|report| broke(report, property));
@@ -26,7 +26,7 @@ fn lamport_over_channels_that_reorder_breaks_me1_and_me2() {
             assert_eq!(shown.facts.properties[property], Verdict::Violated);
         }
         let in_order = reports(0..100, &reordered, |mut scenario| {
-            scenario.setup.order = Order::Fifo;
+            scenario.world.order = Order::Fifo;
             scenario
         });
         assert!(
@@ -39,10 +39,10 @@ fn lamport_over_channels_that_reorder_breaks_me1_and_me2() {
 /// Judging ME1 causally finds what overlap misses: some run breaks the one and not the other, never the reverse.
 #[test]
 fn the_causal_verdict_catches_more_than_overlap() {
-    let mut reordered = Scenario { entries: 60, ..scenario("lamport", 3, Work::Pair) };
-    reordered.setup.delay = Delay::Uniform(MS / 1000, 5 * MS);
-    reordered.setup.order = Order::Any;
-    reordered.cs = MS / 100;
+    let mut reordered = scenario("lamport", 3, Workload::Pair).with(|work| work.entries = 60);
+    reordered.world.delay = Delay::Uniform(MS / 1000, 5 * MS);
+    reordered.world.order = Order::Any;
+    reordered.work.cs = MS / 100;
     let runs = reports(0..100, &reordered, |scenario| scenario);
     let overlapping = runs.iter().filter(|report| broke(report, "ME1")).count();
     let causal = runs.iter().filter(|report| broke(report, "ME1-causal")).count();
@@ -53,8 +53,8 @@ fn the_causal_verdict_catches_more_than_overlap() {
 #[test]
 fn nobody_survives_loss() {
     for algorithm in names() {
-        let mut lossy = Scenario { entries: 300, ..scenario(algorithm, 5, Work::High) };
-        lossy.setup.loss = Ratio::percent(5);
+        let mut lossy = scenario(algorithm, 5, Workload::High).with(|work| work.entries = 300);
+        lossy.world.loss = Ratio::percent(5);
         let runs = reports(0..20, &lossy, |scenario| scenario);
         assert!(runs.iter().all(|report| report.facts.ledger.lost > 0), "{algorithm}: nothing was lost");
         assert!(runs.iter().any(|report| broke(report, "ME2")), "{algorithm} survived every loss");
@@ -68,8 +68,8 @@ fn nobody_survives_loss() {
 #[test]
 fn nobody_survives_corruption() {
     for algorithm in names() {
-        let mut damaged = Scenario { entries: 100, ..scenario(algorithm, 5, Work::High) };
-        damaged.setup.corrupt = Ratio::percent(5);
+        let mut damaged = scenario(algorithm, 5, Workload::High).with(|work| work.entries = 100);
+        damaged.world.corrupt = Ratio::percent(5);
         let runs = reports(0..20, &damaged, |scenario| scenario);
         assert!(
             runs.iter().all(|report| report.facts.ledger.corrupted > 0),
@@ -82,10 +82,10 @@ fn nobody_survives_corruption() {
 #[test]
 fn duplicates_are_harmless_where_the_card_says_so() {
     for card in CARDS.iter().filter(|card| !card.needs.no_duplication) {
-        let mut doubled = Scenario { entries: 100, ..scenario(card.name, 5, Work::High) };
-        doubled.setup.delay = Delay::Exponential(MS);
-        doubled.setup.order = Order::Any;
-        doubled.setup.duplicate = Ratio::percent(20);
+        let mut doubled = scenario(card.name, 5, Workload::High).with(|work| work.entries = 100);
+        doubled.world.delay = Delay::Exponential(MS);
+        doubled.world.order = Order::Any;
+        doubled.world.duplicate = Ratio::percent(20);
         for report in reports(0..50, &doubled, |scenario| scenario) {
             assert!(report.facts.ledger.duplicated > 0);
             assert_served(&report, 100);
@@ -98,11 +98,11 @@ fn duplicates_are_harmless_where_the_card_says_so() {
 #[test]
 fn a_duplicate_is_fatal_where_the_card_needs_none() {
     for card in CARDS.iter().filter(|card| card.needs.no_duplication) {
-        let mut doubled = Scenario { entries: 20, ..scenario(card.name, 5, Work::High) };
-        doubled.setup.delay = Delay::Exponential(MS);
-        doubled.setup.duplicate = Ratio::percent(10);
+        let mut doubled = scenario(card.name, 5, Workload::High).with(|work| work.entries = 20);
+        doubled.world.delay = Delay::Exponential(MS);
+        doubled.world.duplicate = Ratio::percent(10);
         let mut runs = (0..60).map(|seed| {
-            doubled.setup.seed = seed;
+            doubled.world.seed = seed;
             run(&doubled)
         });
         assert!(runs.any(|report| !report.facts.passed()), "{} survived every duplicate", card.name);
@@ -113,9 +113,9 @@ fn a_duplicate_is_fatal_where_the_card_needs_none() {
 fn the_rings_die_with_one_crash() {
     for algorithm in ["token-ring", "fair-ring"] {
         for victim in 0..5 {
-            for load in [Work::Low, Work::High] {
-                let mut ring = Scenario { entries: 100, ..scenario(algorithm, 5, load) };
-                ring.setup.faults = vec![crash(&format!("{victim}@20ms"))];
+            for load in [Workload::Low, Workload::High] {
+                let mut ring = scenario(algorithm, 5, load).with(|work| work.entries = 100);
+                ring.world.faults = vec![crash(&format!("{victim}@20ms"))];
                 let report = run(&ring);
                 assert!(broke(&report, "ME2"), "{algorithm} outlived n{victim}: {}", report.facts.command);
                 assert_eq!(report.facts.ledger.crashes, 1);
@@ -127,19 +127,19 @@ fn the_rings_die_with_one_crash() {
 #[test]
 fn central_survives_the_crash_of_an_idle_client_and_of_nobody_else() {
     // Site 0 asks first, and is inside until 1ms; site 4 asks last: it is idle when it dies.
-    let mut idle = Scenario { entries: 100, ..scenario("central", 5, Work::Low) };
-    idle.setup.faults = vec![crash("4@1500us")];
+    let mut idle = scenario("central", 5, Workload::Low).with(|work| work.entries = 100);
+    idle.world.faults = vec![crash("4@1500us")];
     let report = run(&idle);
     assert_served(&report, 100);
     assert_eq!((report.facts.ledger.crashes, report.entries_per_site.1), (1, 0), "n4 never entered");
     assert!(report.facts.ledger.missed == 0, "nobody spoke to the dead");
 
-    idle.setup.faults = vec![crash("0@1500us")];
+    idle.world.faults = vec![crash("0@1500us")];
     assert!(broke(&run(&idle), "ME2"), "the coordinator died, and there is no election yet");
 
     // Everybody asks at once; site 2 is somewhere in the queue when it dies.
-    let mut waiting = Scenario { entries: 100, ..scenario("central", 5, Work::High) };
-    waiting.setup.faults = vec![crash("2@3ms")];
+    let mut waiting = scenario("central", 5, Workload::High).with(|work| work.entries = 100);
+    waiting.world.faults = vec![crash("2@3ms")];
     assert!(broke(&run(&waiting), "ME2"), "the grant went to a dead client");
 }
 
@@ -152,8 +152,8 @@ fn maekawa_survives_the_crash_of_a_site_in_no_needed_quorum() {
     assert_eq!((needing.len(), able.len()), (3, 4), "in a plane everybody is in K quorums");
     let run_of = |sites: &[NodeId]| {
         let requests = (0..40u32).map(|turn| (10 * MS * (turn + 1), sites[turn as usize % sites.len()]));
-        let mut script = scenario("maekawa", 7, Work::Script(requests.collect()));
-        script.setup.faults = vec![crash("6@5ms")];
+        let mut script = scenario("maekawa", 7, Workload::Script(requests.collect()));
+        script.world.faults = vec![crash("6@5ms")];
         run(&script)
     };
     assert_served(&run_of(&able), 40);
@@ -165,9 +165,9 @@ fn maekawa_survives_the_crash_of_a_site_in_no_needed_quorum() {
 #[test]
 fn a_death_does_not_end_the_work_of_the_living() {
     for algorithm in ["suzuki-kasami", "raymond", "naimi-trehel"] {
-        let mut low = Scenario { entries: 60, ..scenario(algorithm, 7, Work::Low) };
+        let mut low = scenario(algorithm, 7, Workload::Low).with(|work| work.entries = 60);
         // A leaf, nobody's father, before it ever asked.
-        low.setup.faults = vec![crash("6@500us")];
+        low.world.faults = vec![crash("6@500us")];
         assert_served(&run(&low), 60);
     }
 }
@@ -176,8 +176,8 @@ fn a_death_does_not_end_the_work_of_the_living() {
 #[test]
 fn an_idle_site_comes_back_and_takes_its_turns() {
     for recovery in ["4@1500us..40ms", "4@1500us..40ms,amnesia"] {
-        let mut low = Scenario { entries: 100, ..scenario("central", 5, Work::Low) };
-        low.setup.faults = vec![crash(recovery)];
+        let mut low = scenario("central", 5, Workload::Low).with(|work| work.entries = 100);
+        low.world.faults = vec![crash(recovery)];
         let report = run(&low);
         assert_served(&report, 100);
         assert_eq!(report.facts.ledger.recoveries, 1);
@@ -190,9 +190,9 @@ fn an_idle_site_comes_back_and_takes_its_turns() {
 fn a_death_inside_leaves_the_meters_right() {
     // Site 1 enters at 4ms (2T after the first left and all was quiet) and dies inside; recovery lets it leave.
     let requests = vec![(MS, NodeId(1)), (50 * MS, NodeId(2)), (90 * MS, NodeId(3))];
-    let mut script = scenario("central", 5, Work::Script(requests));
-    script.cs = 10 * MS;
-    script.setup.faults = vec![crash("1@5ms..20ms")];
+    let mut script = scenario("central", 5, Workload::Script(requests));
+    script.work.cs = 10 * MS;
+    script.world.faults = vec![crash("1@5ms..20ms")];
     let report = run(&script);
     assert!(report.facts.passed(), "{:?}", report.facts.violations);
     assert_eq!(report.entries, 3);
@@ -202,8 +202,8 @@ fn a_death_inside_leaves_the_meters_right() {
 
 #[test]
 fn a_fault_that_was_asked_for_and_never_struck_fails_the_run() {
-    let mut late = scenario("central", 5, Work::Low);
-    late.setup.faults = vec![crash("4@1h")];
+    let mut late = scenario("central", 5, Workload::Low);
+    late.world.faults = vec![crash("4@1h")];
     let ring = Scenario { algorithm: "token-ring".into(), ..late };
     let report = run(&ring);
     assert!(!report.facts.passed() && report.facts.violations.is_empty());
@@ -213,12 +213,12 @@ fn a_fault_that_was_asked_for_and_never_struck_fails_the_run() {
 #[test]
 fn a_partition_that_holds_delays_and_one_that_drops_starves() {
     for algorithm in names() {
-        let mut cut = Scenario { entries: 60, ..scenario(algorithm, 5, Work::High) };
-        cut.setup.faults = vec![Fault::parse_partition("0+1@10ms..200ms").expect("a cut")];
+        let mut cut = scenario(algorithm, 5, Workload::High).with(|work| work.entries = 60);
+        cut.world.faults = vec![Fault::parse_partition("0+1@10ms..200ms").expect("a cut")];
         let held = run(&cut);
         assert_served(&held, 60);
         assert_eq!(held.facts.ledger.partitions, 1);
-        cut.setup.faults = vec![Fault::parse_partition("0+1@10ms..200ms,drop").expect("a cut")];
+        cut.world.faults = vec![Fault::parse_partition("0+1@10ms..200ms,drop").expect("a cut")];
         let dropped = run(&cut);
         assert!(dropped.facts.ledger.cut > 0 && broke(&dropped, "ME2"), "{algorithm} survived a loss");
     }

@@ -5,8 +5,7 @@
 
 use crate::support::{MS, assert_served, run, scenario};
 use conclave_algorithms::mutex::CARDS;
-use conclave_lab::problem::Scenario as _;
-use conclave_lab::problems::mutex::{Report, Scenario, Work};
+use conclave_lab::problems::mutex::{Report, Scenario, Workload};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{CutLoss, FaultKind, Order};
 
@@ -16,13 +15,13 @@ const SEEDS: u64 = 550;
 fn drawn(algorithm: &str, seed: u64) -> Scenario {
     let nodes = 3 + (seed % 11) as u32;
     let load = match seed / 11 % 4 {
-        0 => Work::High,
-        1 => Work::Burst { size: nodes, every: 8 * MS },
-        2 => Work::Poisson { mean: 3 * MS },
-        _ => Work::Relay,
+        0 => Workload::High,
+        1 => Workload::Burst { size: nodes, every: 8 * MS },
+        2 => Workload::Poisson { mean: 3 * MS },
+        _ => Workload::Relay,
     };
-    let mut scenario = Scenario { entries: 60, ..scenario(algorithm, nodes, load) };
-    scenario.setup.seed = seed;
+    let mut scenario = scenario(algorithm, nodes, load).with(|work| work.entries = 60);
+    scenario.world.seed = seed;
     scenario.swarmed()
 }
 
@@ -49,11 +48,11 @@ fn assert_not_vacuous(name: &str, runs: &[Scenario], reports: &[Report], fifo: b
         0,
         "{name}"
     );
-    let holding = runs.iter().flat_map(|run| &run.setup.faults).all(|fault| {
+    let holding = runs.iter().flat_map(|run| &run.world.faults).all(|fault| {
         !matches!(fault.kind, FaultKind::Partition { loss: CutLoss::Drop, .. }) && fault.until.is_some()
     });
     assert!(holding, "{name}: a partition that drops, or a fault that never ends");
-    let any = runs.iter().filter(|run| run.setup.order == Order::Any).count();
+    let any = runs.iter().filter(|run| run.world.order == Order::Any).count();
     assert_eq!(any == 0, fifo, "{name}: arbitrary order is drawn for those who do not need FIFO");
 }
 
@@ -65,7 +64,7 @@ fn the_command_of_a_drawn_world_names_everything_that_struck() {
             let world = drawn(card.name, seed);
             let report = run(&world);
             let struck = world
-                .setup
+                .world
                 .faults
                 .iter()
                 .filter(|fault| fault.at.as_nanos() <= report.facts.simulated_ns.into());
@@ -76,7 +75,7 @@ fn the_command_of_a_drawn_world_names_everything_that_struck() {
                     report.facts.command
                 );
             }
-            for link in &world.setup.links {
+            for link in &world.world.links {
                 assert!(report.facts.command.contains(&format!("--link '{link}'")));
             }
         }
@@ -86,15 +85,15 @@ fn the_command_of_a_drawn_world_names_everything_that_struck() {
 /// A failure is shrunk to something smaller that still fails in the same way.
 #[test]
 fn a_failing_world_is_shrunk_to_a_smaller_one_that_fails_alike() {
-    let mut failing = Scenario { entries: 60, ..scenario("lamport", 5, Work::Relay) };
-    failing.setup.delay = "uniform:1us..20ms".parse().expect("a delay");
-    failing.setup.order = Order::Any;
+    let mut failing = scenario("lamport", 5, Workload::Relay).with(|work| work.entries = 60);
+    failing.world.delay = "uniform:1us..20ms".parse().expect("a delay");
+    failing.world.order = Order::Any;
     let broken = (0..50).find_map(|seed| {
-        failing.setup.seed = seed;
+        failing.world.seed = seed;
         run(&failing).facts.violations.first().map(|violation| violation.property.clone())
     });
     let broken = broken.expect("Lamport needs FIFO");
     let smallest = conclave_lab::problem::shrink(&failing, &broken);
-    assert!(smallest.setup.nodes < failing.setup.nodes && smallest.entries < failing.entries);
+    assert!(smallest.world.nodes < failing.world.nodes && smallest.work.entries < failing.work.entries);
     assert!(run(&smallest).facts.violations.iter().any(|violation| violation.property == broken));
 }

@@ -8,17 +8,17 @@ use conclave_algorithms::snapshot::cut;
 use conclave_algorithms::snapshot::{ChandyLamport, LaiYang};
 use conclave_check::{Options, Order as CheckOrder, Verdict, check};
 use conclave_lab::log;
-use conclave_lab::problem::{Recorder, Report as _, Scenario as _, run};
+use conclave_lab::problem::{Recorder, Report as _, run};
 use conclave_lab::problems::snapshot::{App, Report, Scenario, Transfers, compare};
 use conclave_sim::Order;
 
 fn scenario(algorithm: &str, app: App, seed: u64, order: Order) -> Scenario {
-    let mut scenario = Scenario { algorithm: algorithm.into(), app, ..Scenario::default() };
-    scenario.setup.seed = seed;
-    scenario.setup.order = order;
-    scenario.setup.nodes = 4;
-    scenario.setup.delay = "exponential:1ms".parse().expect("a delay");
-    scenario.snapshots =
+    let mut scenario = Scenario::of(algorithm).with(|work| work.app = app);
+    scenario.world.seed = seed;
+    scenario.world.order = order;
+    scenario.world.nodes = 4;
+    scenario.world.delay = "exponential:1ms".parse().expect("a delay");
+    scenario.work.snapshots =
         ["0@5ms", "1+3@6ms", "2@6ms", "0+1+2+3@90ms"].map(|shot| shot.parse().expect("a snapshot")).to_vec();
     scenario
 }
@@ -78,11 +78,10 @@ fn what_is_measured_is_what_the_card_says() {
 
 #[test]
 fn termination_is_seen_after_the_end_and_garbage_is_found() {
-    let few = Scenario {
-        acts: 10,
-        gap: Duration::from_millis(1),
-        ..scenario("lai-yang", App::Work, 1, Order::Any)
-    };
+    let few = scenario("lai-yang", App::Work, 1, Order::Any).with(|work| {
+        work.acts = 10;
+        work.gap = Duration::from_millis(1);
+    });
     let report = run(&few).unwrap();
     let shows = |report: &Report, shot: usize| report.snapshots[shot].stable.clone();
     assert_eq!((shows(&report, 0), shows(&report, 3)), (vec![], vec!["terminated".to_owned()]));

@@ -1,22 +1,18 @@
 //! Who waits for ever: found on cycles, in algorithms without numbers that grow.
 
-use conclave_check::{Cycles, Faults, Options, Order, Report, Timing, Verdict};
+use conclave_check::{Cycles, Options, Report, Verdict};
 use conclave_lab::case::{Case as _, unwatched};
+use conclave_lab::experiment::Space;
 use conclave_lab::log::Log;
-use conclave_lab::problems::mutex::check::{Case, FOREVER, Judged};
+use conclave_lab::problems::mutex::check::{Case, FOREVER, Judged, Work};
 
 /// Three sites that ask for ever.
 fn for_ever(algorithm: &str, mutant: &str) -> Report {
     let case = Case {
         algorithm: algorithm.into(),
-        mutant: Some(mutant.into()),
-        nodes: 3,
-        entries: FOREVER,
-        quorum: None,
-        order: Order::Fifo,
-        timing: Timing::Async,
-        faults: Faults::default(),
-        judged: Judged::Exclusion,
+        flaw: Some(mutant.into()),
+        work: Work { entries: FOREVER, judged: Some(Judged::Exclusion), ..Work::default() },
+        world: Space::default(),
     };
     let options = Options { threads: 1, ..Options::default() };
     case.explore(&options, &mut unwatched).expect("the case is sound")

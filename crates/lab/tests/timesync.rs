@@ -9,14 +9,14 @@ use conclave_algorithms::timesync::interval::resync_interval;
 use conclave_algorithms::timesync::mutants::{Overestimate, SetToT};
 use conclave_algorithms::timesync::{CARDS, TimeSync};
 use conclave_kernel::Card;
-use conclave_lab::problem::{Scenario as _, run};
-use conclave_lab::problems::timesync::{Report, Scenario, run_algorithm};
+use conclave_lab::problem::{Problem as _, run};
+use conclave_lab::problems::timesync::{Report, Scenario, Work, run_algorithm};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{Clocks, Fault};
 
 fn of(algorithm: &str) -> Scenario {
     let mut scenario = Scenario::default();
-    scenario.set_algorithm(algorithm);
+    Work::choose(&mut scenario, algorithm);
     scenario
 }
 
@@ -45,10 +45,10 @@ fn the_true_time_is_inside_over_asymmetric_and_heavy_tailed_delays() {
                 0..SEEDS,
                 |seed| {
                     let mut scenario = of(card.name);
-                    scenario.setup.seed = seed;
-                    scenario.setup.delay = there.parse().unwrap();
+                    scenario.world.seed = seed;
+                    scenario.world.delay = there.parse().unwrap();
                     let to_clients = (1..5).map(|client| format!("0>{client}={back}").parse().unwrap());
-                    scenario.setup.links = to_clients.collect();
+                    scenario.world.links = to_clients.collect();
                     run(&scenario).unwrap()
                 },
                 |_| {},
@@ -73,8 +73,8 @@ fn no_promise_breaks_in_worlds_drawn_from_seeds() {
             0..3 * SEEDS,
             |seed| {
                 let mut scenario = of(card.name);
-                scenario.setup.seed = seed;
-                scenario.setup.nodes = 4 + (seed % 5) as u32;
+                scenario.world.seed = seed;
+                scenario.world.nodes = 4 + (seed % 5) as u32;
                 run(&scenario.swarmed()).unwrap()
             },
             |_| {},
@@ -88,9 +88,12 @@ fn no_promise_breaks_in_worlds_drawn_from_seeds() {
 #[test]
 fn liars_among_the_servers_do_no_harm_as_long_as_they_are_not_more_than_assumed() {
     for seed in 0..SEEDS {
-        let mut scenario = Scenario { servers: 4, liars: 1, ..of("marzullo") };
-        scenario.setup.nodes = 7;
-        scenario.setup.seed = seed;
+        let mut scenario = of("marzullo").with(|work| {
+            work.servers = 4;
+            work.liars = 1;
+        });
+        scenario.world.nodes = 7;
+        scenario.world.seed = seed;
         let report = run(&scenario).unwrap();
         assert_passed(&report);
         assert!(report.settled > 150, "{}", report.settled);
@@ -102,7 +105,7 @@ fn the_intersection_is_narrower_than_the_narrowest_and_that_than_the_average() {
     let bound = |name: &str| {
         let runs = (0..10).map(|seed| {
             let mut scenario = of(name);
-            scenario.setup.seed = seed;
+            scenario.world.seed = seed;
             run(&scenario).unwrap().bound_mean_ns.unwrap()
         });
         runs.sum::<f64>()
@@ -125,7 +128,7 @@ fn a_group_may_leave_the_true_time_together() {
 fn a_master_that_dies_is_replaced_by_election_and_elected_again_when_it_is_back() {
     for name in ["berkeley", "berkeley-ring"] {
         let mut scenario = of(name);
-        scenario.setup.faults.push(Fault::parse_crash("4@10s..30s").unwrap());
+        scenario.world.faults.push(Fault::parse_crash("4@10s..30s").unwrap());
         let report = run(&scenario).unwrap();
         assert_passed(&report);
         assert_eq!(report.leaders, 3, "{name}: site 4, site 3, and site 4 again");
@@ -135,10 +138,10 @@ fn a_master_that_dies_is_replaced_by_election_and_elected_again_when_it_is_back(
 /// Everybody who is no server has its clock stepped, ahead or back, by more than it states.
 fn stepped(name: &str, seed: u64) -> Report {
     let mut scenario = of(name);
-    scenario.setup.seed = seed;
-    scenario.setup.nodes = 7;
+    scenario.world.seed = seed;
+    scenario.world.nodes = 7;
     let steps = ["4@10s,+50ms", "5@20s,-400ms", "6@30s,+700ms", "3@40s,-50ms", "4@50s,+100s", "6@51s,-90ms"];
-    scenario.setup.faults.extend(steps.map(|step| Fault::parse_step(step).expect("it is a step")));
+    scenario.world.faults.extend(steps.map(|step| Fault::parse_step(step).expect("it is a step")));
     run(&scenario).expect("the scenario is valid")
 }
 
@@ -160,8 +163,8 @@ fn a_step_that_hides_in_the_bound_is_a_breach_that_is_told() {
     // A millisecond, where readings are good to two: no comparison contradicts it for a while.
     let broken = (0..SEEDS).filter(|seed| {
         let mut scenario = of("cristian-intersection");
-        scenario.setup.seed = *seed;
-        scenario.setup.faults.push(Fault::parse_step("1@30s,+1ms").unwrap());
+        scenario.world.seed = *seed;
+        scenario.world.faults.push(Fault::parse_step("1@30s,+1ms").unwrap());
         !run(&scenario).unwrap().facts.passed()
     });
     assert!(broken.count() > 0);
@@ -186,8 +189,13 @@ fn external_synchronisation_with_d_is_internal_with_two_d() {
 #[test]
 fn a_reading_that_is_not_good_enough_is_asked_for_again() {
     // Delays of 0.2 to 5 ms: half of what is left of a round trip is up to 4.8 ms.
-    let with =
-        |wanted: Option<Duration>, probes| run(&Scenario { wanted, probes, ..of("cristian") }).unwrap();
+    let with = |wanted: Option<Duration>, probes| {
+        run(&of("cristian").with(|work| {
+            work.wanted = wanted;
+            work.probes = probes;
+        }))
+        .unwrap()
+    };
     let (any, fine) = (with(None, 4), with(Some(Duration::from_millis(1)), 20));
     assert_passed(&fine);
     let asked = |report: &Report| report.messages_by_kind["ASK"] as f64 / report.synced as f64;
@@ -209,10 +217,10 @@ fn compared_every_m_over_two_mdr_clocks_stay_within_m_of_each_other() {
     // Of a constant, known delay a reading is exact: what is left is drift. M = 1 ms, each clock half of it.
     for seed in 0..10 {
         let mut scenario = of("cristian");
-        scenario.every = resync_interval(Duration::from_millis(1), 100).unwrap();
-        scenario.setup.seed = seed;
-        scenario.setup.delay = "constant:1ms".parse().unwrap();
-        scenario.setup.clocks = Clocks { skew: Duration::ZERO, drift_ppm: 100, exact: 0 };
+        scenario.work.every = resync_interval(Duration::from_millis(1), 100).unwrap();
+        scenario.world.seed = seed;
+        scenario.world.delay = "constant:1ms".parse().unwrap();
+        scenario.world.clocks = Clocks { skew: Duration::ZERO, drift_ppm: 100, exact: 0 };
         let report = run(&scenario).unwrap();
         assert_passed(&report);
         assert!(report.error_max_ns <= Some(501_000), "{:?}", report.error_max_ns);

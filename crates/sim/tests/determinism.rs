@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use conclave_kernel::trace::{FORMAT, What};
+use conclave_kernel::trace::{FORMAT, What, WorldKind};
 use conclave_kernel::{Cx, Header, NodeId, Protocol, Ratio, Recording};
 use conclave_sim::{Clocks, Desk, Director, Fault, Limits, Order, Outcome, Profile, Setup, World, swarm};
 use serde::{Deserialize, Serialize};
@@ -108,6 +108,7 @@ fn record(setup: Setup) -> (Outcome, Recording) {
         algorithm: "test/gossip".into(),
         nodes: setup.nodes,
         seed: setup.seed,
+        world: WorldKind::Sim,
         scenario: String::new(),
     };
     let mut world = World::new(setup, Editor, |_| Gossip::default()).recording(header);

@@ -21,6 +21,7 @@ pub(crate) mod by_hand;
 pub mod chang_roberts;
 pub mod detector_based;
 pub mod hirschberg_sinclair;
+pub mod mutants;
 pub mod seat;
 pub mod spec;
 pub mod view;

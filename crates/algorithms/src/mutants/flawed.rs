@@ -8,15 +8,15 @@ pub type Step<P> = fn(&mut P, &mut Memory, Input<P>, &mut Cx<'_, P>);
 
 /// An algorithm, of any problem, for which flaws exist.
 pub trait Fallible: Protocol {
-    /// The flaws, by name.
-    const FLAWS: &'static [(&'static str, Step<Self>)];
+    /// The flaws, by name. An algorithm without flaws of its own keeps the empty list.
+    const FLAWS: &'static [(&'static str, Step<Self>)] = &[];
 }
 
 /// Additional state that a flaw may need, besides the state of the algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Memory {
-    pub(super) count: u64,
-    pub(super) sites: NodeSet,
+    pub(crate) count: u64,
+    pub(crate) sites: NodeSet,
 }
 
 /// An algorithm with a flaw. It has the same messages and the same card as the algorithm. All flaws of an
@@ -81,7 +81,7 @@ impl<P: Fallible> Protocol for Flawed<P> {
 }
 
 /// Runs only the handler, without the guards.
-pub(super) fn handle<P: Protocol>(site: &mut P, input: Input<P>, cx: &mut Cx<'_, P>) {
+pub(crate) fn handle<P: Protocol>(site: &mut P, input: Input<P>, cx: &mut Cx<'_, P>) {
     match input {
         Input::Start => site.on_start(cx),
         Input::Recover => site.on_recover(cx),
@@ -92,7 +92,7 @@ pub(super) fn handle<P: Protocol>(site: &mut P, input: Input<P>, cx: &mut Cx<'_,
 }
 
 /// Runs a whole step of the real code, and passes each effect through `tamper` first.
-pub(super) fn tampered<P: Protocol>(
+pub(crate) fn tampered<P: Protocol>(
     site: &mut P,
     input: Input<P>,
     cx: &mut Cx<'_, P>,
@@ -104,13 +104,13 @@ pub(super) fn tampered<P: Protocol>(
 }
 
 /// Returns the environment of a context.
-pub(super) fn env<P: Protocol>(cx: &Cx<'_, P>) -> Env {
+pub(crate) fn env<P: Protocol>(cx: &Cx<'_, P>) -> Env {
     let nodes = cx.members().len() as u32;
     Env { me: cx.me(), nodes, now: cx.now(), incarnation: cx.incarnation() }
 }
 
 /// Requests the same effect from another context.
-pub(super) fn forward<P, Q>(effect: Effect<P>, cx: &mut Cx<'_, Q>)
+pub(crate) fn forward<P, Q>(effect: Effect<P>, cx: &mut Cx<'_, Q>)
 where
     P: Protocol,
     Q: Protocol<Message = P::Message, Timer = P::Timer, Event = P::Event>,

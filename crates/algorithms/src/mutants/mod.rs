@@ -6,16 +6,15 @@
 //! names. The entry also states whether the simulator or the checker catches it, in which world, and within
 //! which budget. Mutants that are wrong but harmless are listed too, with their cost.
 //!
-//! The table has the same form for all problems. A flaw that changes the steps of an algorithm has the name
-//! of its mutant in [`Fallible::FLAWS`](flawed::Fallible::FLAWS). Any other mutant is the unmodified
+//! The mutants of a problem are in its folder, such as `mutex/mutants/`. This module contains what they
+//! share. The table has the same form for all problems. A flaw that changes the steps of an algorithm has the
+//! name of its mutant in [`Fallible::FLAWS`](flawed::Fallible::FLAWS). Any other mutant is the unmodified
 //! algorithm in a world that it does not tolerate.
 
-pub mod election;
 pub mod flawed;
-pub mod mutex;
-pub mod snapshot;
 
 use crate::quorum::Quorum;
+use crate::{election, mutex, snapshot};
 
 /// A mutant: one way to get an algorithm wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,14 +200,15 @@ impl World {
 
 /// Iterates over all mutants, problem by problem.
 pub fn all() -> impl Iterator<Item = &'static Mutant> + Clone {
-    mutex::MUTANTS.iter().chain(election::MUTANTS).chain(snapshot::MUTANTS)
+    let others = election::mutants::MUTANTS.iter().chain(snapshot::mutants::MUTANTS);
+    mutex::mutants::MUTANTS.iter().chain(others)
 }
 
 /// The problems that have mutants, in order.
 pub const PROBLEMS: [&str; 3] = ["mutex", "election", "snapshot"];
 
 /// Returns a search by the checker in this world, with a budget of states.
-const fn within(world: World, states: u64) -> Catch {
+pub(crate) const fn within(world: World, states: u64) -> Catch {
     Catch::Check { world, states }
 }
 
@@ -232,4 +232,4 @@ macro_rules! listing {
     (@steps $steps:literal) => { Some($steps) };
     (@steps) => { None };
 }
-use listing;
+pub(crate) use listing;

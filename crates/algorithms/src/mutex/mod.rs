@@ -29,6 +29,7 @@ pub mod door;
 pub mod fair_ring;
 pub mod lamport;
 pub mod maekawa;
+pub mod mutants;
 pub mod naimi_trehel;
 pub mod raymond;
 pub mod ricart_agrawala;

@@ -27,6 +27,7 @@ pub mod cut;
 pub mod heap;
 mod hosted;
 pub mod lai_yang;
+pub mod mutants;
 pub mod picture;
 pub mod restart;
 pub mod spec;

@@ -1,10 +1,14 @@
-//! The commands: the lock service, the laboratory (a default feature), this machine's clock, and the tour.
+//! The commands: the lock service and the laboratory (default features), the tour, which needs the service,
+//! and tools.
 
 pub mod clock;
+pub mod completions;
 #[cfg(feature = "lab")]
 pub mod lab;
 pub mod man;
+#[cfg(feature = "service")]
 pub mod service;
+#[cfg(feature = "service")]
 pub mod tour;
 
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conclave_algorithms::mutex::{Command, Event, Group, Mutex, RicartAgrawala};
-use conclave_kernel::trace::{FORMAT, Mark, What};
+use conclave_kernel::trace::{FORMAT, Mark, What, WorldKind};
 use conclave_kernel::{Header, NodeId, StepHead, Time};
 use conclave_sim::{Desk, Director, Limits, Recording, Setup, World};
 
@@ -80,6 +80,7 @@ pub(crate) fn trace(setup: Setup, entries: u32) -> Recording {
         algorithm: "mutex/ricart-agrawala".into(),
         nodes: setup.nodes,
         seed: setup.seed,
+        world: WorldKind::Sim,
         scenario: serde_json::to_string(&setup).unwrap(),
     };
     let nodes = setup.nodes;

@@ -43,6 +43,7 @@ impl Builder {
         let about = About {
             algorithm: header.algorithm.clone(),
             seed: Some(header.seed),
+            world: header.world,
             scenario: header.scenario.clone(),
             timescale: Timescale::World,
         };

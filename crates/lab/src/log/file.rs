@@ -1,10 +1,12 @@
 //! Trace files: a header on the first line, then one [`RawRecord`] per line, all JSON.
 //!
 //! ```text
-//! {"format":1,"code":"0.1.0","algorithm":"mutex/ricart-agrawala","nodes":3,"seed":1,"scenario":"{}"}
+//! {"format":2,"code":"0.1.0","algorithm":"mutex/ricart-agrawala","nodes":3,"seed":1,"world":"sim","scenario":"{}"}
 //! {"step":{"at":0,"node":0,"clock":0,"stamp":1,"first_sent":0,"input":"start","effects":[]}}
 //! {"mark":{"at":5000000,"what":{"crash":2}}}
 //! ```
+//!
+//! Format 1, of version 0.1.0, has no `world` and another form of `scenario`; [`file::upgraded`] converts it.
 //!
 //! Neither reader knows the algorithm: messages, timers, commands and events stay JSON. [`read_log`] reads
 //! a run for diagrams and analysis, [`read_trace`] for the checker, which repeats it. Both reject a line
@@ -19,6 +21,7 @@ use conclave_kernel::{NodeId, Recording};
 use serde::Deserialize;
 
 use super::{Builder, Log};
+use crate::experiment::file;
 
 /// Why a file cannot be read: one line that names the file and the line in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +167,7 @@ impl<'n, R: BufRead> Lines<'n, R> {
     }
 
     fn header(&mut self) -> Result<Header, Error> {
-        const EXPECTED: &str = "not a trace: expected a header such as {\"format\":1,...}";
+        const EXPECTED: &str = "not a trace: expected a header such as {\"format\":2,...}";
         #[derive(Deserialize)]
         struct Version {
             format: u32,
@@ -174,19 +177,31 @@ impl<'n, R: BufRead> Lines<'n, R> {
         let version =
             Some(line).filter(|line| line.starts_with('{')).and_then(|line| serde_json::from_str(line).ok());
         let Some(Version { format }) = version else { return Err(self.error(EXPECTED)) };
-        if format != FORMAT {
-            return Err(
-                self.error(format!("format {format} is not known: this version reads format {FORMAT}"))
-            );
+        if !(1..=FORMAT).contains(&format) {
+            let error = format!("format {format} is not known: this version reads formats 1 to {FORMAT}");
+            return Err(self.error(error));
         }
-        let header: Header = match serde_json::from_str(line) {
+        let mut header: Header = match serde_json::from_str(line) {
             Ok(header) => header,
             Err(error) => return Err(self.error(json_error(&error))),
         };
         if header.nodes == 0 || header.nodes > MOST_NODES {
             return Err(self.error(format!("{} nodes: expected 1 to {MOST_NODES}", header.nodes)));
         }
+        if format == 1 {
+            upgrade(&mut header);
+        }
         Ok(header)
+    }
+}
+
+/// Gives a header of format 1 the present form. A scenario that is no JSON object stays: only a repetition of
+/// the run needs it.
+fn upgrade(header: &mut Header) {
+    let scenario = serde_json::from_str(&header.scenario).unwrap_or_default();
+    if let (Some(world), scenario) = file::upgraded(scenario) {
+        header.world = world;
+        header.scenario = scenario.to_string();
     }
 }
 

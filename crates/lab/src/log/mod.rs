@@ -33,7 +33,7 @@ mod words;
 
 use std::ops::Range;
 
-use conclave_kernel::trace::Mark;
+use conclave_kernel::trace::{Mark, WorldKind};
 use conclave_kernel::{NodeId, Time};
 
 pub(crate) use build::Builder;
@@ -71,7 +71,9 @@ pub struct About {
     pub algorithm: String,
     /// The seed, if there was one.
     pub seed: Option<u64>,
-    /// Everything else that was set, as the world wrote it.
+    /// The kind of world that recorded the run.
+    pub world: WorldKind,
+    /// The experiment, as JSON.
     pub scenario: String,
     /// What the times of the log are.
     pub timescale: Timescale,

@@ -140,9 +140,9 @@ fn what_is_wrong_with_a_file_is_said_with_its_line() {
     let mark = |what: &str| format!(r#"{{"mark":{{"at":9,"what":{what}}}}}"#);
     let cases = [
         ("", "t:1: empty: not a trace"),
-        ("hello", "t:1: not a trace: expected a header such as {\"format\":1,...}"),
-        ("[1]", "t:1: not a trace: expected a header such as {\"format\":1,...}"),
-        (r#"{"format":7}"#, "t:1: format 7 is not known: this version reads format 1"),
+        ("hello", "t:1: not a trace: expected a header such as {\"format\":2,...}"),
+        ("[1]", "t:1: not a trace: expected a header such as {\"format\":2,...}"),
+        (r#"{"format":7}"#, "t:1: format 7 is not known: this version reads formats 1 to 2"),
         (r#"{"format":1,"code":""}"#, "t:1: column 22: missing field `algorithm`"),
         (&HEADER.replace(":2,", ":0,"), "t:1: 0 nodes: expected 1 to 16777216"),
         (&HEADER.replace(":2,", ":4000000000,"), "t:1: 4000000000 nodes: expected 1 to 16777216"),
@@ -193,7 +193,7 @@ fn a_recording_is_refused_where_it_does_not_fit_its_header() {
     write_trace(&testing::trace(Setup { nodes: 2, ..Setup::default() }, 2), &mut file).unwrap();
     let far = String::from_utf8(file).unwrap().replace("\"send\":{\"to\":1", "\"send\":{\"to\":2");
     assert!(error(far).ends_with(": there is no site 2: the header says 2 nodes"));
-    assert!(error(HEADER.replace("\"format\":1", "\"format\":2")).contains("format 2 is not known"));
+    assert!(error(HEADER.replace("\"format\":1", "\"format\":3")).contains("format 3 is not known"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use conclave_algorithms::mutex::CARDS;
 use conclave_kernel::Card;
 use conclave_lab::problem::Facts;
-use conclave_lab::problems::mutex::{Report, Scenario, Work};
+use conclave_lab::problems::mutex::{Report, Scenario, Workload};
 use conclave_lab::sweep::sweep;
 use conclave_sim::{Delay, Setup};
 
@@ -20,10 +20,13 @@ pub const T: f64 = 1e6;
 pub const SIZES: [u32; 7] = [3, 7, 9, 13, 21, 31, 57];
 
 /// A scenario with constant delay T, and at least four rounds of work.
-pub fn scenario(algorithm: &str, nodes: u32, load: Work) -> Scenario {
+pub fn scenario(algorithm: &str, nodes: u32, load: Workload) -> Scenario {
     let setup = Setup { nodes, delay: Delay::Constant(MS), ..Setup::default() };
     let entries = 4 * u64::from(nodes);
-    Scenario { algorithm: algorithm.into(), setup, load, entries, ..Scenario::default() }
+    Scenario { algorithm: algorithm.into(), world: setup, ..Scenario::default() }.with(|work| {
+        work.load = load;
+        work.entries = entries;
+    })
 }
 
 /// Runs it.
@@ -54,7 +57,7 @@ pub fn reports(
 ) -> Vec<Report> {
     let job = |seed| {
         let mut scenario = scenario.clone();
-        scenario.setup.seed = seed;
+        scenario.world.seed = seed;
         run(&change(scenario))
     };
     sweep(seeds, job, |_| {})

@@ -8,23 +8,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_algorithms::quorum::Quorum;
-use conclave_algorithms::{catalog, mutants};
+use conclave_algorithms::mutants;
 use conclave_check::{
-    Bounds, Costs, Counterexample, Cycles, Faults, Options, Order, Progress, Recovery, Report, Search,
-    Timing, Verdict, Watcher,
+    Bounds, Costs, Counterexample, Cycles, Options, Order, Progress, Report, Search, Verdict, Watcher,
 };
 use conclave_kernel::{Card, suggest};
-use conclave_lab::case::{self, Case, PropertyVerdict, TICK, Word};
+use conclave_lab::added;
+use conclave_lab::case::{self, Case, PropertyVerdict, Word};
 use conclave_lab::diagram::spacetime;
+use conclave_lab::experiment::Space;
+use conclave_lab::experiment::flags::{duration, threads};
 use conclave_lab::log::{self, Log};
 use conclave_lab::matrix;
-use conclave_lab::problems::{detector, election, mutex, snapshot};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::world::duration;
-use super::{problems, world};
+use super::flags::ProblemFlags;
+use super::problems;
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: every order of messages, every random choice.
@@ -36,56 +36,22 @@ pub struct Args {
     algorithm: String,
     /// Explore every algorithm of the problem (mutex, election, snapshot) at a few sizes, over the links that
     /// it needs, and print a table in Markdown
-    #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "causal", "json"])]
+    #[arg(long, conflicts_with_all = ["cost", "svg", "trace", "mutant", "json"])]
     all: bool,
     /// Explore a wrong variant of the algorithm instead; `conclave mutants` shows the variants
     #[arg(long, value_name = "NAME")]
-    mutant: Option<String>,
-    /// The number of sites
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
-    nodes: u32,
-    /// The number of requests, elections or transfers of each site; `sim` counts those of all sites together
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=254))]
-    entries: u8,
-    /// The order in which messages arrive: fifo or any
-    #[arg(long, value_name = "ORDER", default_value = "fifo", value_parser = order)]
-    order: Order,
-    /// The quorums of Maekawa: plane, grid, majority or all
-    #[arg(long, value_name = "QUORUM")]
-    quorum: Option<Quorum>,
-    /// The largest number of messages that are lost
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    loss: u8,
-    /// The largest number of messages that arrive twice
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    duplicate: u8,
-    /// The largest number of sites that crash
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    crash: u8,
-    /// The return of crashed sites: stable (with their memory) or amnesia (without it) [default: no return]
-    #[arg(long, value_name = "WITH", value_parser = recovery)]
-    recovery: Option<Recovery>,
-    /// The longest delay of a message, in ticks of 1ms; timers then count ticks too [default: any delay]
-    #[arg(long, value_name = "TICKS")]
-    sync: Option<u16>,
-    /// Election: the longest delay of a message that the timeouts of bully assume [default: --sync, or 1ms]
-    #[arg(long, value_name = "D", value_parser = duration)]
-    transmission: Option<Duration>,
-    /// Detector, election over a detector: T, the time from one heartbeat to the next [default: 2ms]
-    #[arg(long, value_name = "T", value_parser = duration)]
-    period: Option<Duration>,
-    /// Detector: D; a site is suspected after T + D of silence [default: --sync, or 1ms]
-    #[arg(long, value_name = "D", value_parser = duration)]
-    margin: Option<Duration>,
-    /// Mutex: also judge causality: ME1-causal, and violations of ME3 that the algorithm's own messages
-    /// cause. Fences are then not judged
-    #[arg(long)]
-    causal: bool,
+    pub mutant: Option<String>,
+    /// The flags of the problem.
+    #[command(flatten)]
+    pub work: ProblemFlags,
+    /// The world of the exploration.
+    #[command(flatten)]
+    pub space: Space,
     /// Search depth-first: this takes less memory and finds longer counterexamples
     #[arg(long)]
     depth_first: bool,
     /// The number of threads that explore [default: all cores]
-    #[arg(long, value_name = "N", value_parser = world::threads)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
     /// The number of states at which the exploration stops, approximately
     #[arg(long, value_name = "N", default_value_t = Bounds::default().states)]
@@ -118,7 +84,8 @@ Examples:
   conclave check detector/heartbeat --nodes 2 --crash 1 --sync 1 --period 2ms --margin 1ms
   conclave check snapshot/chandy-lamport --order any
 
---entries counts for each site. By default, a message takes any time, and a timer may fire at any time.
+Each problem has flags of its own, which describe the work of each site: `conclave check mutex --help` lists those of \
+mutex. The problems are mutex, election, detector and snapshot. By default, a message takes any time, and a timer may fire at any time.
 Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a \
 mutex needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has \
 them. The line 'cycles' says whether executions that never end were judged.
@@ -133,12 +100,12 @@ pub fn run(args: &Args) -> Done {
         return table(args);
     }
     let (problem, name) = problems::find(&args.algorithm)?;
-    let done = case(args, problem, name).map(|(card, case)| explore(args, card, case.as_ref()));
-    done.unwrap_or_else(|| {
-        Err(Failure::usage(format!(
+    match case(args, problem, name)? {
+        Some((card, case)) => explore(args, card, case.as_ref()),
+        None => Err(Failure::usage(format!(
             "{problem}/{name} has no model for the checker: run it with `conclave sim {problem}/{name}`"
-        )))
-    })
+        ))),
+    }
 }
 
 fn explore(args: &Args, card: &Card, case: &dyn Case) -> Done {
@@ -190,63 +157,15 @@ fn finish(
     Ok(exit(outcome.is_broken(), is_unknown))
 }
 
-impl Args {
-    fn timing(&self) -> Timing {
-        self.sync.map_or(Timing::Async, |delay| Timing::Sync { delay, tick: TICK })
-    }
-
-    fn faults(&self) -> Faults {
-        Faults { loss: self.loss, duplication: self.duplicate, crash: self.crash, recovery: self.recovery }
-    }
-
-    /// Returns the longest delay that the algorithm assumes: the true one, unless a flag gives another.
-    fn bound(&self, told: Option<Duration>) -> Duration {
-        told.unwrap_or(TICK * u32::from(self.sync.unwrap_or(1)))
-    }
-
-    /// Returns T of the detectors.
-    fn period(&self) -> Duration {
-        self.period.unwrap_or(2 * TICK)
-    }
-}
+/// An algorithm to explore.
+type Chosen = (&'static Card, Box<dyn Case>);
 
 /// Returns the card and the case of an algorithm; `None` if the checker has no model of it.
-fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dyn Case>)> {
-    let card = catalog::cards().find(|card| card.problem == problem && card.name == name)?;
-    let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
-    let case: Box<dyn Case> = match problem {
-        "mutex" if matrix::rows(Some(problem)).any(|known| known.name == name) => {
-            let case = mutex::check::Case::of(card, args.nodes, args.entries);
-            let judged = if args.causal { mutex::check::Judged::Order } else { case.judged };
-            let quorum = args.quorum;
-            Box::new(mutex::check::Case { mutant, quorum, order, timing, faults, judged, ..case })
-        }
-        "election" => Box::new(election::Case {
-            mutant,
-            order,
-            timing,
-            faults,
-            transmission: args.bound(args.transmission),
-            period: args.period(),
-            margin: args.bound(args.margin),
-            ..election::Case::of(card, args.nodes, args.entries)
-        }),
-        "snapshot" => {
-            let case = snapshot::Case::of(card, args.nodes, args.entries);
-            Box::new(snapshot::Case { mutant, order, timing, faults, ..case })
-        }
-        "detector" => Box::new(detector::Case {
-            algorithm: name.into(),
-            nodes: args.nodes,
-            period: args.period(),
-            margin: args.bound(args.margin),
-            order,
-            timing,
-            faults,
-        }),
-        _ => return None,
-    };
-    Some((card, case))
+fn case(args: &Args, problem: &str, name: &str) -> Result<Option<Chosen>, Failure> {
+    let card = added::cards().find(|card| card.problem == problem && card.name == name);
+    let explored = problems::named(problem).and_then(|entry| entry.explored);
+    let Some((card, explored)) = card.zip(explored) else { return Ok(None) };
+    Ok((explored.case)(args, card)?.map(|case| (card, case)))
 }
 
 /// Explores and shows the progress on standard error.
@@ -367,12 +286,13 @@ fn write_counterexample(args: &Args, problem: &str, found: &Counterexample) -> R
     if let Some(path) = &args.trace {
         let mut lines = Vec::new();
         log::write_trace(&found.trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
-        output::write_file(path, &lines)?;
+        output::write_file(path, &lines).map_err(|failure| failure.of_flag("--trace"))?;
     }
     if let Some(path) = &args.svg {
         let log = Log::from_trace(&found.trace)?;
         let options = spacetime::Options { spans: problems::spans(problem, &log), ..Default::default() };
-        output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
+        let drawn = spacetime::draw(&log, &options);
+        output::write_file(path, drawn.as_bytes()).map_err(|failure| failure.of_flag("--svg"))?;
     }
     Ok(())
 }
@@ -417,9 +337,9 @@ fn show(
     if args.json {
         return output::print_json(&Json {
             algorithm: &args.algorithm,
-            nodes: args.nodes,
-            entries: args.entries,
-            order: args.order,
+            nodes: args.space.nodes,
+            entries: args.work.entries(),
+            order: args.space.order,
             states: report.states,
             edges: report.edges,
             depth: report.depth,
@@ -459,9 +379,9 @@ fn describe(
     let title = paint.bold(args.mutant.as_ref().unwrap_or(&args.algorithm));
     let work = match args.algorithm.starts_with("detector/") {
         true => String::new(),
-        false => format!(", {} a site", counted(args.entries, task(&args.algorithm))),
+        false => format!(", {} a site", counted(args.work.entries(), task(&args.algorithm))),
     };
-    let mut text = format!("{title}  N = {}{work}: {verdict}\n\n", args.nodes);
+    let mut text = format!("{title}  N = {}{work}: {verdict}\n\n", args.space.nodes);
     let mut line = |name: &str, value: String| _ = writeln!(text, "  {name:<22}{value}");
     line(
         "states",
@@ -524,20 +444,4 @@ fn verdict_lines(text: &mut String, report: &Report, verdicts: &[PropertyVerdict
 fn in_words(log: &Log) -> Vec<String> {
     let step = |event: usize| format!("{}  {}", log.name(log.events()[event].site), log.describe(event));
     (0..log.events().len()).map(step).collect()
-}
-
-fn order(text: &str) -> Result<Order, String> {
-    match text {
-        "fifo" => Ok(Order::Fifo),
-        "any" => Ok(Order::Any),
-        _ => Err("expected fifo or any".into()),
-    }
-}
-
-fn recovery(text: &str) -> Result<Recovery, String> {
-    match text {
-        "stable" => Ok(Recovery::Stable),
-        "amnesia" => Ok(Recovery::Amnesia),
-        _ => Err("expected stable or amnesia".into()),
-    }
 }

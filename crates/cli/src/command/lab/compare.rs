@@ -1,24 +1,19 @@
 //! `conclave compare`: runs all algorithms of a problem on the same work.
 
-mod deadlock;
-mod detector;
-mod election;
-mod mutex;
-mod snapshot;
-mod timesync;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
-use conclave_lab::problem::Facts;
-use serde::Serialize;
+use conclave_lab::added;
+use conclave_lab::compare::{self, Compare, Comparison, Request, Verdict};
+use conclave_lab::experiment::{Run, flags};
+use conclave_lab::problem::{self, Problem};
 
-use super::problems::{self, Problem, ProblemArgs};
-use super::world::{self, WorldArgs};
-use crate::output::{self, BOUNDED, Done, Failure, VIOLATED};
+use super::flags::ProblemFlags;
+use super::problems;
+use super::world::WorldArgs;
+use crate::output::{self, BOUNDED, Done, Failure, Paint, Table, VIOLATED};
 
 /// Run the algorithms of a problem on the same work.
 #[derive(clap::Args)]
@@ -28,7 +23,7 @@ pub struct Args {
     #[arg(value_name = "PROBLEM")]
     problem: String,
     /// Group sizes, separated by commas [default: 5]
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = world::nodes)]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = flags::nodes)]
     nodes: Vec<u32>,
     /// The seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -36,9 +31,9 @@ pub struct Args {
     /// Only these algorithms, separated by commas
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// The work of the runs.
+    /// The flags of the problem.
     #[command(flatten)]
-    work: ProblemArgs,
+    work: ProblemFlags,
     /// The world of the runs.
     #[command(flatten)]
     world: WorldArgs,
@@ -77,67 +72,50 @@ Timesync: every algorithm runs on the same network. The exception is dtp: it alw
 Exit codes: 0 every promised property that was tested held, 1 a promised property was violated, or a fault did \
 not occur, 2 bad usage, 3 a run was bounded (see `conclave sim --help`), or no run tested a promised property.";
 
-/// The result of a comparison.
-pub struct Compared {
-    json: serde_json::Value,
-    text: String,
-    svg: Option<String>,
-    code: u8,
+/// Runs the command.
+pub fn run(args: &Args) -> Done {
+    let Some(entry) = problems::named(&args.problem) else {
+        let instead = |problem: &str, name: &str| format!("type conclave compare {problem} --only {name}");
+        return Err(problems::not_a_problem(&args.problem, instead));
+    };
+    let Comparison { json, tables, legend, plot, verdicts } = (entry.compare)(args)?;
+    if let Some(path) = &args.svg {
+        output::write_file(path, plot?.as_bytes()).map_err(|failure| failure.of_flag("--svg"))?;
+    }
+    if args.json {
+        output::print_json(&json)?;
+    } else {
+        output::print(&text(tables, &legend));
+    }
+    Ok(ExitCode::from(code(&verdicts)))
 }
 
-impl Compared {
-    /// Takes the rows with their verdicts, the tables, and the plot if the problem has one.
-    fn new(
-        rows: &impl Serialize,
-        mut text: String,
-        svg: Option<String>,
-        verdicts: &[Verdict],
-    ) -> Result<Self, Failure> {
-        let json = serde_json::to_value(rows).map_err(|error| Failure::usage(error.to_string()))?;
-        if verdicts.contains(&Verdict::NotJudged) {
-            text.push_str("-: not judged, because no run of the row tested a promised property\n");
-        }
-        if verdicts.contains(&Verdict::Bounded) {
-            text.push_str("bounded: a run of the row ended without progress; `conclave sim` shows the run\n");
-        }
-        Ok(Self { json, text, svg, code: code(verdicts) })
-    }
+/// Compares the algorithms of a problem.
+pub(super) fn compare<W: Compare>(args: &Args) -> Result<Comparison, Failure> {
+    let sizes = if args.nodes.is_empty() { vec![5] } else { args.nodes.clone() };
+    let base = args.base(sizes.iter().copied().max())?;
+    let is_given = |flag: &str| args.work.has(flag);
+    let request = Request::<W> { base, sizes, cards: args.cards::<W>()?, is_given: &is_given };
+    let bar = output::progress(0, "comparing");
+    let compared = compare::compare(&request, |rows| bar.set_length(rows), || bar.inc(1));
+    bar.finish_and_clear();
+    Ok(compared?)
 }
 
-/// The verdict on a row of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// Every promised property that a run tested held.
-    Holds,
-    /// A promised property was violated, or a fault did not occur.
-    Violated,
-    /// A run ended without progress.
-    Bounded,
-    /// No run tested a promised property.
-    NotJudged,
-}
-
-impl Verdict {
-    /// The verdict on the runs of a row.
-    fn of(runs: &[&Facts]) -> Self {
-        match runs {
-            _ if runs.iter().any(|facts| !facts.passed()) => Self::Violated,
-            _ if runs.iter().any(|facts| facts.is_bounded()) => Self::Bounded,
-            _ if runs.iter().any(|facts| facts.has_judged_any()) => Self::Holds,
-            _ => Self::NotJudged,
+fn text(tables: Vec<compare::Table>, legend: &str) -> String {
+    let paint = Paint::stdout();
+    let mut text = String::new();
+    for compare::Table { title, headings, rows } in tables {
+        if !title.is_empty() {
+            text.push_str(&paint.bold(&title));
+            text.push_str("\n\n");
         }
+        let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+        rows.into_iter().for_each(|row| table.row(row));
+        text.push_str(&table.render(paint));
+        text.push('\n');
     }
-
-    /// The verdict as a cell of a table.
-    fn cell(self) -> String {
-        match self {
-            Self::Holds => "holds",
-            Self::Violated => "violated",
-            Self::Bounded => "bounded",
-            Self::NotJudged => "-",
-        }
-        .into()
-    }
+    text + legend
 }
 
 /// The exit code of a comparison.
@@ -149,73 +127,30 @@ fn code(verdicts: &[Verdict]) -> u8 {
     }
 }
 
-/// A figure as a cell of a table; `-` if the runs gave no figure.
-fn cell(has_figure: bool, figure: &impl ToString) -> String {
-    if has_figure { figure.to_string() } else { "-".into() }
-}
-
-/// Runs the command.
-pub fn run(args: &Args) -> Done {
-    if !problems::is_problem(&args.problem) {
-        let instead = |problem: &str, name: &str| format!("type conclave compare {problem} --only {name}");
-        return Err(problems::not_a_problem(&args.problem, instead));
-    }
-    let compared = match args.problem.as_str() {
-        "mutex" => mutex::compare(args)?,
-        "snapshot" => snapshot::compare(args)?,
-        "election" => election::compare(args)?,
-        "detector" => detector::compare(args)?,
-        "deadlock" => deadlock::compare(args)?,
-        "timesync" => timesync::compare(args)?,
-        problem => {
-            return Err(Failure::usage(format!(
-                "problem {problem} has no comparison: choose another problem"
-            )));
-        }
-    };
-    if let Some(path) = &args.svg {
-        let plot = compared.svg.ok_or_else(|| {
-            Failure::usage(format!("problem {} has no plot: leave out --svg", args.problem))
-        })?;
-        output::write_file(path, plot.as_bytes())?;
-    }
-    if args.json {
-        output::print_json(&compared.json)?;
-    } else {
-        output::print(&compared.text);
-    }
-    Ok(ExitCode::from(compared.code))
-}
-
 impl Args {
     /// The cards of the algorithms that `--only` names, or all cards.
-    fn cards<S: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
-        let names = || S::cards().iter().map(|card| card.name);
+    fn cards<W: Problem>(&self) -> Result<Vec<&'static Card>, Failure> {
+        let names = || problem::compared::<W>().map(|card| card.name);
         if let Some(stranger) = self.only.iter().find(|name| !names().any(|known| known == name.as_str())) {
-            let is_other = |card: &&Card| card.problem == S::PROBLEM && card.name == stranger.as_str();
-            if let Some(card) = catalog::cards().find(is_other) {
+            let is_other = |card: &&Card| card.problem == W::NAME && card.name == stranger.as_str();
+            if let Some(card) = added::cards().find(is_other) {
                 let path = card.path();
                 return Err(Failure::usage(format!(
                     "{path} is not compared, because its heartbeats have no cost per entry: run it with `conclave sim {path}`"
                 )));
             }
             return Err(
-                suggest::unknown(&format!("algorithm of problem {}", S::PROBLEM), stranger, names()).into()
+                suggest::unknown(&format!("algorithm of problem {}", W::NAME), stranger, names()).into()
             );
         }
         let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
-        Ok(S::cards().iter().filter(|card| wanted(card.name)).collect())
-    }
-
-    /// The group sizes that `--nodes` gives, or the default.
-    fn sizes(&self) -> Vec<u32> {
-        if self.nodes.is_empty() { vec![5] } else { self.nodes.clone() }
+        Ok(problem::compared::<W>().filter(|card| wanted(card.name)).collect())
     }
 
     /// The scenario that the flags describe. The caller still has to set the algorithm.
-    fn base<S: Problem>(&self, nodes: Option<u32>) -> Result<S, Failure> {
-        let mut base: S = self.world.scenario("", nodes, &self.work)?;
-        base.setup_mut().seed = self.seed;
+    fn base<W: Problem>(&self, nodes: Option<u32>) -> Result<Run<W>, Failure> {
+        let mut base: Run<W> = self.world.experiment("", nodes, &self.work)?;
+        base.world.seed = self.seed;
         Ok(base)
     }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use conclave_algorithms::catalog;
 use conclave_kernel::Card;
 use conclave_kernel::suggest;
+use conclave_lab::added;
 
 use crate::output::{self, Done, Paint};
 
@@ -39,12 +40,12 @@ pub fn run(args: &Args) -> Done {
 }
 
 fn select(which: Option<&str>) -> Result<Vec<&'static Card>, String> {
-    let Some(which) = which else { return Ok(catalog::cards().collect()) };
+    let Some(which) = which else { return Ok(added::cards().collect()) };
     let (problem, name) = match which.split_once('/') {
         Some((problem, name)) => (problem, Some(name)),
         None => (which, None),
     };
-    let in_problem: Vec<_> = catalog::cards().filter(|card| card.problem == problem).collect();
+    let in_problem: Vec<_> = added::cards().filter(|card| card.problem == problem).collect();
     if in_problem.is_empty() {
         return Err(suggest::unknown("problem", problem, catalog::problems()));
     }

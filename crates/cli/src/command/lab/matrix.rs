@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use conclave_check::{Bounds, Options, Verdict};
 use conclave_lab::diagram::spacetime;
+use conclave_lab::experiment::flags;
 use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 
 use super::check;
 use super::problems;
-use super::world;
 use crate::output::{self, Done, Failure, Paint, Table, counted};
 
 /// Remove one assumption at a time: which algorithms stay correct, and how the others break.
@@ -19,7 +19,7 @@ pub struct Args {
     #[arg(value_name = "PROBLEM")]
     problem: Option<String>,
     /// The number of sites
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = world::nodes)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = flags::nodes)]
     nodes: u32,
     /// The number of requests, elections or transfers of each site
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=254))]
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     most_states: u64,
     /// The number of threads that explore [default: all cores]
-    #[arg(long, value_name = "N", value_parser = world::threads)]
+    #[arg(long, value_name = "N", value_parser = flags::threads)]
     threads: Option<usize>,
     /// Draw every counterexample into this folder
     #[arg(long, value_name = "DIR", help_heading = "Output")]

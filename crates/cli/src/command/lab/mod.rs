@@ -3,6 +3,7 @@
 mod check;
 mod compare;
 mod deadlock;
+pub mod flags;
 mod list;
 mod matrix;
 mod mutants;
@@ -14,6 +15,7 @@ mod trace;
 mod world;
 
 use conclave_algorithms::catalog;
+use conclave_lab::added;
 
 use crate::output::Done;
 use crate::tree::Named;
@@ -44,11 +46,11 @@ pub enum Command {
 
 /// The arguments that take a name of the catalogue, with the names: for completions.
 pub fn names() -> Vec<Named> {
-    let paths = || catalog::cards().map(|card| card.path().to_string());
+    let paths = || added::cards().map(|card| card.path().to_string());
     let problems = || catalog::problems().map(str::to_owned);
     let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     let mut algorithms = Vec::new();
-    for card in catalog::cards() {
+    for card in added::cards() {
         if !algorithms.iter().any(|known| known == card.name) {
             algorithms.push(card.name.to_owned());
         }
@@ -78,6 +80,25 @@ pub fn names() -> Vec<Named> {
         all.push(named(command, "model", owned(&["single", "and", "or", "p-out-of-q"])));
     }
     all
+}
+
+/// Returns the completion script of bash, in which `--mutant` offers the mutants of the algorithm that an
+/// earlier word names, or all mutants if no word names one.
+pub fn with_mutants_of_algorithm(script: &str) -> String {
+    use conclave_algorithms::mutants;
+    let names = |path: Option<&str>| {
+        let of_path =
+            mutants::all().filter(|mutant| path.is_none_or(|path| mutant.path().to_string() == path));
+        of_path.map(|mutant| mutant.name).collect::<Vec<_>>().join(" ")
+    };
+    let all = names(None);
+    let case = |path: String| format!("            {path}) echo \"{}\"; return ;;\n", names(Some(&path)));
+    let cases: String = added::cards().map(|card| case(card.path().to_string())).collect();
+    let function = format!(
+        "_conclave_mutants() {{\n    local word\n    for word in \"${{COMP_WORDS[@]}}\"; do\n        case \"$word\" in\n\
+         {cases}        esac\n    done\n    echo \"{all}\"\n}}\n\n"
+    );
+    function + &script.replace(&format!("-W \"{all}\""), "-W \"$(_conclave_mutants)\"")
 }
 
 /// The values of `--quorum`.

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use conclave_algorithms::mutants::{self, Mutant};
 use conclave_kernel::suggest;
-use conclave_lab::zoo::{self, Finding, Messages};
+use conclave_lab::experiment::flags;
+use conclave_lab::mutants::{Finding, Messages, examine};
 
-use super::{problems, world};
+use super::problems;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
 
 /// Run the algorithms that are wrong on purpose, and show that each is caught.
@@ -20,7 +21,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// The number of threads that explore [default: all cores]
-    #[arg(long, value_name = "N", value_parser = world::threads)]
+    #[arg(long, value_name = "N", value_parser = flags::threads)]
     threads: Option<usize>,
     /// Print JSON instead of text
     #[arg(long)]
@@ -47,7 +48,7 @@ pub fn run(args: &Args) -> Done {
     let mut findings = Vec::new();
     for mutant in chosen {
         bar.set_message(mutant.name);
-        findings.push(zoo::look(mutant, threads)?);
+        findings.push(examine(mutant, threads)?);
         bar.inc(1);
     }
     bar.finish_and_clear();

@@ -6,13 +6,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use conclave_check::Retraced;
-use conclave_kernel::trace::Mark;
+use conclave_kernel::trace::{Mark, WorldKind};
 use conclave_lab::case::{self, Case};
+use conclave_lab::experiment::{self, file, flags};
 use conclave_lab::log::{self, Log};
-use conclave_lab::problem::Recorder;
+use conclave_lab::problem::{Problem, Recorder};
 
-use super::problems::{self, Problem, ProblemArgs};
-use super::world::{self, WorldArgs};
+use super::flags::ProblemFlags;
+use super::problems;
+use super::world::WorldArgs;
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted};
 
 /// Step through a recorded run, or through the run of a seed.
@@ -23,14 +25,14 @@ pub struct Args {
     #[arg(value_name = "FILE|SEED PROBLEM/ALGORITHM", required = true, num_args = 1..=2)]
     what: Vec<String>,
     /// The number of sites [default: 5]
-    #[arg(long, value_name = "N", value_parser = world::nodes)]
+    #[arg(long, value_name = "N", value_parser = flags::nodes)]
     nodes: Option<u32>,
     /// The seed of all random choices [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The work of the run.
+    /// The flags of the problem.
     #[command(flatten)]
-    work: ProblemArgs,
+    work: ProblemFlags,
     /// The world of the run.
     #[command(flatten)]
     world: WorldArgs,
@@ -91,7 +93,7 @@ impl Args {
     /// Returns whether a flag describes a run.
     fn has_scenario(&self) -> bool {
         let Self { nodes, seed, work, world, .. } = self;
-        nodes.is_some() || seed.is_some() || !work.given().is_empty() || *world != WorldArgs::default()
+        nodes.is_some() || seed.is_some() || work.has_any() || *world != WorldArgs::default()
     }
 }
 
@@ -151,17 +153,22 @@ fn in_problem(path: &str, run: &Run<'_>) -> Result<Vec<u8>, Failure> {
 }
 
 /// Records a run of a problem, in the form of a trace file.
-pub(super) fn record<S: Problem>(run: &Run<'_>) -> Result<Vec<u8>, Failure> {
-    let scenario: S = match *run {
+pub(super) fn record<W: Problem>(run: &Run<'_>) -> Result<Vec<u8>, Failure> {
+    let scenario: experiment::Run<W> = match *run {
         Run::Flags { args, path, seed } => {
             let (_, name) = problems::find(path)?;
-            let mut scenario: S = args.world.scenario(name, args.nodes, &args.work)?;
-            let setup = scenario.setup_mut();
-            setup.seed = seed.unwrap_or(setup.seed);
+            let mut scenario: experiment::Run<W> = args.world.experiment(name, args.nodes, &args.work)?;
+            scenario.world.seed = seed.unwrap_or(scenario.world.seed);
             scenario
         }
-        Run::Header(text) => serde_json::from_str(text)
-            .map_err(|error| Failure::usage(format!("the scenario in its header cannot be read: {error}")))?,
+        Run::Header(text) => {
+            let unread = |mistake: String| {
+                Failure::usage(format!("the scenario in its header cannot be read: {mistake}"))
+            };
+            let value = serde_json::from_str(text).map_err(|error| unread(error.to_string()))?;
+            let default = experiment::Run::default();
+            file::read(value, &default).map_err(|field| unread(field.to_string()))?
+        }
     };
     let mut recorder = Recorder::new(true, false);
     scenario.run(&mut recorder)?;
@@ -173,13 +180,21 @@ fn verify(path: &str) -> Done {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::file(Path::new(path), &error))?;
     let log = log::read_log(path, text.as_bytes()).map_err(|error| Failure::usage(error.to_string()))?;
     let problem = log.about.algorithm.split_once('/').map_or("", |(problem, _)| problem);
-    if let Some(case) = case::read(problem, &log.about.scenario) {
+    if log.about.world == WorldKind::Check {
+        let case = case::read(problem, &log.about.scenario);
+        let case = case.map_err(|mistake| {
+            Failure::usage(format!("{path}: the scenario in its header cannot be read: {mistake}"))
+        })?;
         return retrace(path, &text, case.as_ref());
     }
     let again = in_problem(&log.about.algorithm, &Run::Header(&log.about.scenario))
         .map_err(|failure| Failure { message: format!("{path}: {}", failure.message), ..failure })?;
     let again = String::from_utf8_lossy(&again);
-    let differs = text.lines().zip(again.lines()).position(|(then, now)| then != now);
+    // The header of another format has another form; the records have not.
+    let header = |text: &str| text.lines().next().and_then(|line| Some(line.split_once(',')?.0.to_owned()));
+    let records = usize::from(header(&text) != header(&again));
+    let lines = text.lines().zip(again.lines()).enumerate().skip(records);
+    let differs = lines.into_iter().find(|(_, (then, now))| then != now).map(|(line, _)| line);
     let (then, now) = (text.lines().count(), again.lines().count());
     match differs {
         None if then == now => {

@@ -6,15 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use conclave_kernel::{Verdict, Violation, time};
-use conclave_lab::problem::{Facts, Report as _};
+use conclave_lab::problem::{Facts, Problem, Report as _};
 
-use super::problems::Problem;
 use crate::output::{BOUNDED, Paint, VIOLATED, counted};
 
 /// Describes one run.
-pub fn describe<S: Problem>(report: &S::Report, paint: Paint) -> String {
+pub fn describe<W: Problem>(report: &W::Report, paint: Paint) -> String {
     let facts = report.facts();
-    let title = paint.bold(&format!("{}/{}", S::PROBLEM, facts.algorithm));
+    let title = paint.bold(&format!("{}/{}", W::NAME, facts.algorithm));
     let mut text = format!("{title}  N = {}, ", facts.nodes);
     let subject = report.subject();
     if !subject.is_empty() {

@@ -3,14 +3,16 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use conclave_lab::diagram::span::Span;
 use conclave_lab::diagram::{shiviz, spacetime};
+use conclave_lab::experiment::{Run, flags};
 use conclave_lab::log::Log;
-use conclave_lab::problem::{self, Recorder, Report as _};
+use conclave_lab::problem::{self, Problem, Recorder, Report as _};
 use conclave_lab::sweep;
 
-use super::problems::{self, Problem, ProblemArgs};
-use super::report;
-use super::world::{self, WorldArgs};
+use super::flags::ProblemFlags;
+use super::world::WorldArgs;
+use super::{problems, report};
 use crate::output::{self, Done, Failure, Paint};
 
 /// Run one algorithm in the simulator, measure it and judge it.
@@ -21,21 +23,21 @@ pub struct Args {
     #[arg(value_name = "PROBLEM/ALGORITHM")]
     pub algorithm: String,
     /// The number of sites [default: 5]
-    #[arg(long, value_name = "N", value_parser = world::nodes)]
+    #[arg(long, value_name = "N", value_parser = flags::nodes)]
     pub nodes: Option<u32>,
     /// The seed of all random choices [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     pub seed: Option<u64>,
     /// Run every seed of a half-open range, on all cores
-    #[arg(long, value_name = "A..B", value_parser = world::seeds)]
+    #[arg(long, value_name = "A..B", value_parser = flags::seeds)]
     pub seeds: Option<Range<u64>>,
     /// Choose delays, pauses and partitions at random from each seed. The delays have 1 to 8 times the mean of
     /// --delay
     #[arg(long)]
     pub swarm: bool,
-    /// The work of the run.
+    /// The flags of the problem.
     #[command(flatten)]
-    pub work: ProblemArgs,
+    pub work: ProblemFlags,
     /// The world of the run.
     #[command(flatten)]
     pub world: WorldArgs,
@@ -65,7 +67,8 @@ Examples:
   conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
   conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
 
---entries is the number of requests over all sites. A duration has a unit: 250us, 1.5ms, 2s.
+Each problem has flags of its own, which describe the work: `conclave sim mutex --help` lists those of mutex. The \
+problems are mutex, election, detector, snapshot, deadlock and timesync. A duration has a unit: 250us, 1.5ms, 2s.
 A property is 'not judged' if the run cannot violate it. For example, one entry cannot violate exclusion.
 A run ends as 'bounded' after --budget events without progress. It also ends so after an hour of simulated time \
 without progress, or later if one step of the work takes longer. Progress is a request or an entry (mutex), \
@@ -85,13 +88,13 @@ pub fn run(args: &Args) -> Done {
 }
 
 /// Runs one algorithm of a problem, with one seed or with many.
-pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
-    let mut scenario: S = args.world.scenario(name, args.nodes, &args.work)?;
+pub(super) fn simulate<W: Problem>(args: &Args, name: &str) -> Done {
+    let mut scenario: Run<W> = args.world.experiment(name, args.nodes, &args.work)?;
     if let Some(seeds) = &args.seeds {
         return run_many(args, &scenario, seeds.clone());
     }
     if let Some(seed) = args.seed {
-        scenario.setup_mut().seed = seed;
+        scenario.world.seed = seed;
     }
     if args.swarm {
         scenario = scenario.swarmed();
@@ -100,7 +103,7 @@ pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
     if args.json {
         output::print_json(&report)?;
     } else {
-        output::print(&report::describe::<S>(&report, Paint::stdout()));
+        output::print(&report::describe::<W>(&report, Paint::stdout()));
         if !report.facts().passed() {
             explain(&scenario, &report);
         } else if report.facts().is_bounded() {
@@ -110,37 +113,39 @@ pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
     Ok(report::code(&[report.facts()]))
 }
 
-fn run_one<S: Problem>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
+fn run_one<W: Problem>(args: &Args, scenario: &Run<W>) -> Result<W::Report, Failure> {
     let wants_log = args.svg.is_some() || args.shiviz.is_some();
     let mut recorder = Recorder::new(args.trace.is_some(), wants_log);
     let report = scenario.run(&mut recorder)?;
     if let Some(path) = &args.trace {
-        output::write_file(path, &recorder.lines)?;
+        output::write_file(path, &recorder.lines).map_err(|failure| failure.of_flag("--trace"))?;
     }
     if let Some(log) = &recorder.log {
-        draw::<S>(args, log)?;
+        draw(args, log, W::spans)?;
     }
     Ok(report)
 }
 
-fn draw<S: Problem>(args: &Args, log: &Log) -> Result<(), Failure> {
+fn draw(args: &Args, log: &Log, spans: fn(&Log) -> Vec<Span>) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
-        let options = spacetime::Options { spans: S::spans(log), ..Default::default() };
-        output::write_file(path, spacetime::draw(log, &options).as_bytes())?;
+        let options = spacetime::Options { spans: spans(log), ..Default::default() };
+        let drawn = spacetime::draw(log, &options);
+        output::write_file(path, drawn.as_bytes()).map_err(|failure| failure.of_flag("--svg"))?;
     }
     if let Some(path) = &args.shiviz {
-        output::write_file(path, shiviz::write(log)?.as_bytes())?;
+        let written = shiviz::write(log)?;
+        output::write_file(path, written.as_bytes()).map_err(|failure| failure.of_flag("--shiviz"))?;
     }
     Ok(())
 }
 
-fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
+fn run_many<W: Problem>(args: &Args, scenario: &Run<W>, seeds: Range<u64>) -> Done {
     let bar = output::progress(seeds.end - seeds.start, &args.algorithm);
     let runs = sweep::sweep(
         seeds,
         |seed| {
             let mut scenario = scenario.clone();
-            scenario.setup_mut().seed = seed;
+            scenario.world.seed = seed;
             let scenario = if args.swarm { scenario.swarmed() } else { scenario };
             problem::run(&scenario).map(|report| (scenario, report))
         },
@@ -154,7 +159,7 @@ fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
     } else {
         output::print(&report::describe_many(&facts, Paint::stdout()));
         if let Some((scenario, report)) = runs.iter().find(|(_, report)| !report.facts().passed()) {
-            output::print(&format!("\n{}", report::describe::<S>(report, Paint::stdout())));
+            output::print(&format!("\n{}", report::describe::<W>(report, Paint::stdout())));
             explain(scenario, report);
         }
     }
@@ -163,7 +168,7 @@ fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
 
 /// Prints the next steps after a failure: the smallest run that still shows it, and the commands that show
 /// that run.
-fn explain<S: Problem>(scenario: &S, report: &S::Report) {
+fn explain<W: Problem>(scenario: &Run<W>, report: &W::Report) {
     let facts = report.facts();
     let Some(violation) = facts.violations.first() else { return };
     let smallest = problem::shrink(scenario, &violation.property);

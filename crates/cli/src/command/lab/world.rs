@@ -1,21 +1,24 @@
 //! The flags of a run that `sim`, `compare` and `replay` share.
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use conclave_kernel::Ratio;
+use conclave_lab::experiment::flags::{duration, probability};
+use conclave_lab::experiment::{Run, file};
+use conclave_lab::problem::Problem;
 use conclave_sim::{Delay, Fault, Link, Order};
+use serde_json::Value;
 
-use super::problems::{Problem, ProblemArgs};
+use super::flags::ProblemFlags;
 use crate::output::{self, Failure};
 
 /// The world of a run. Every flag overrides the configuration file.
 #[derive(clap::Args, Clone, Default, PartialEq)]
 #[command(next_help_heading = "The world")]
 pub struct WorldArgs {
-    /// A file with a scenario in TOML, or in JSON if its name ends in .json. The header of a trace contains a
-    /// scenario
+    /// A file with an experiment in TOML, or in JSON if its name ends in .json: algorithm, a table work and a
+    /// table world. The header of a trace contains one
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The delay of a message: constant:D, uniform:A..B, exponential:MEAN or lognormal:MEDIAN,SIGMA
@@ -57,25 +60,25 @@ pub struct WorldArgs {
     /// The largest drift of a local clock, in parts per million
     #[arg(long, value_name = "PPM")]
     pub drift: Option<u32>,
-    /// Mutex, election, deadlock, snapshot: the number of events without progress after which a run ends as
-    /// bounded [default: 10000000]
+    /// The number of events without progress after which a run of mutex, election, deadlock or snapshot ends
+    /// as bounded [default: 10000000]
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,
 }
 
 impl WorldArgs {
-    /// Returns the scenario that the file and the flags describe.
-    pub fn scenario<S: Problem>(
+    /// Returns the experiment that the file and the flags describe.
+    pub fn experiment<W: Problem>(
         &self,
         algorithm: &str,
         nodes: Option<u32>,
-        flags: &ProblemArgs,
-    ) -> Result<S, Failure> {
-        let mut scenario: S = self.read_config()?;
+        flags: &ProblemFlags,
+    ) -> Result<Run<W>, Failure> {
+        let mut run: Run<W> = self.read_config()?;
         if !algorithm.is_empty() {
-            scenario.set_algorithm(algorithm);
+            W::choose(&mut run, algorithm);
         }
-        let setup = scenario.setup_mut();
+        let setup = &mut run.world;
         replace(&mut setup.nodes, nodes);
         replace(&mut setup.delay, self.delay);
         replace(&mut setup.order, self.order);
@@ -89,26 +92,47 @@ impl WorldArgs {
         for fault in self.crashes.iter().chain(&self.pauses).chain(&self.partitions).chain(&self.steps) {
             setup.faults.push(fault.clone());
         }
-        flags.refuse_strangers::<S>()?;
-        scenario.read(flags)?;
-        scenario.validate()?;
-        Ok(scenario)
+        flags.update(&mut run.work)?;
+        run.validate()?;
+        Ok(run)
     }
 
-    fn read_config<S: Problem>(&self) -> Result<S, Failure> {
-        let Some(path) = &self.config else { return Ok(S::default()) };
-        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
-        let is_json = path.extension().is_some_and(|extension| extension == "json");
-        let read = if is_json {
-            serde_json::from_str(&text)
-        } else {
-            // Converts TOML to a JSON value first, so that the compiler makes one reader of TOML and not one
-            // per problem.
-            let value = toml::from_str::<serde_json::Value>(&text);
-            serde_json::from_value(value.map_err(|error| output::in_toml(path, &text, &error))?)
+    fn read_config<W: Problem>(&self) -> Result<Run<W>, Failure> {
+        let Some(path) = &self.config else { return Ok(Run::default()) };
+        let read = || {
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+            let is_json = path.extension().is_some_and(|extension| extension == "json");
+            // TOML becomes a JSON value first, so that the compiler makes one reader of TOML and not one per
+            // problem.
+            let value: Value = match is_json {
+                true => serde_json::from_str(&text)
+                    .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?,
+                false => toml::from_str(&text).map_err(|error| output::in_toml(path, &text, &error))?,
+            };
+            file::read(value, &Run::default()).map_err(|field| {
+                let line = line_of(&text, &field.path).map_or(String::new(), |line| format!(", line {line}"));
+                Failure::usage(format!("{}{line}: {field}", path.display()))
+            })
         };
-        read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+        read().map_err(|failure| failure.of_flag("--config"))
     }
+}
+
+/// Returns the line of a field, counted from 1. Tables that the text does not name are skipped, because a
+/// file of version 0.1.0 has no table `work`.
+fn line_of(text: &str, path: &[String]) -> Option<usize> {
+    let names = |line: &str, name: &str| {
+        let is_comment = line.trim_start().starts_with('#');
+        !is_comment
+            && line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|word| word == name)
+    };
+    let mut found = None;
+    for name in path {
+        let from = found.unwrap_or(0);
+        let next = text.lines().skip(from).position(|line| names(line, name));
+        found = next.map(|next| from + next).or(found);
+    }
+    found.map(|line| line + 1)
 }
 
 /// Replaces a value if another one is given.
@@ -116,40 +140,4 @@ pub fn replace<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *slot = value;
     }
-}
-
-/// Reads a duration of a scenario.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    crate::command::duration(text)?;
-    conclave_sim::text::bounded(text)
-}
-
-/// Reads a group size.
-pub fn nodes(text: &str) -> Result<u32, String> {
-    let most = conclave_kernel::node::MOST_NODES;
-    let nodes = text.parse().ok().filter(|nodes| (1..=most).contains(nodes));
-    nodes.ok_or_else(|| format!("expected a number of nodes from 1 to {most}"))
-}
-
-/// Reads a number of threads.
-pub fn threads(text: &str) -> Result<usize, String> {
-    const MOST: usize = 1_024;
-    let threads = text.parse().ok().filter(|threads| (1..=MOST).contains(threads));
-    threads.ok_or_else(|| format!("expected a number of threads from 1 to {MOST}"))
-}
-
-/// Reads a half-open range of seeds.
-pub fn seeds(text: &str) -> Result<Range<u64>, String> {
-    const EXPECTED: &str = "expected a half-open range of seeds, such as 0..1000";
-    let (from, to) = text.split_once("..").ok_or(EXPECTED)?;
-    let range: Range<u64> = from.parse().map_err(|_| EXPECTED)?..to.parse().map_err(|_| EXPECTED)?;
-    if range.is_empty() {
-        return Err("the first seed must be smaller than the second, such as 0..1000".into());
-    }
-    Ok(range)
-}
-
-fn probability(text: &str) -> Result<Ratio, String> {
-    let ratio = text.parse().ok().and_then(Ratio::from_f64);
-    ratio.ok_or_else(|| "expected a probability from 0 to 1".into())
 }

@@ -3,7 +3,6 @@
 mod backup;
 mod bench;
 mod cluster;
-mod completions;
 mod elect;
 mod files;
 mod hold;
@@ -73,8 +72,6 @@ pub enum Command {
     Cluster(cluster::Command),
     /// Measure the throughput and latency of a server, and check mutual exclusion
     Bench(bench::Args),
-    /// Print completions for a shell
-    Completions(completions::Args),
 }
 
 /// Runs the local node if this process is the one that `--local` starts. Help and completions do not show it.
@@ -102,7 +99,6 @@ pub fn run(command: &Command) -> Done {
         Command::Break(args) => locks::break_lock(args),
         Command::Cluster(command) => cluster::run(command),
         Command::Bench(args) => bench::run(args),
-        Command::Completions(args) => completions::run(args),
     }
 }
 

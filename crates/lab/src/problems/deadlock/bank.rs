@@ -82,12 +82,12 @@ struct Client {
 
 impl Bank {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        let (nodes, seed) = (scenario.setup.nodes, scenario.setup.seed);
+        let (nodes, seed) = (scenario.world.nodes, scenario.world.seed);
         let client = |index: u64| Client {
             dice: Prng::stream(seed, WORK, index),
             pauses: Prng::stream(seed, PAUSE, index),
-            left: scenario.requests / u64::from(nodes)
-                + u64::from(index < scenario.requests % u64::from(nodes)),
+            left: scenario.work.requests / u64::from(nodes)
+                + u64::from(index < scenario.work.requests % u64::from(nodes)),
             wants: Vec::new(),
             work: Vec::new(),
             has: 0,
@@ -102,7 +102,7 @@ impl Bank {
             counts: Counts::default(),
             clients: (0..u64::from(nodes)).map(client).collect(),
             locks: locks(nodes),
-            work: scenario.think,
+            work: scenario.work.think,
             users: vec![None; locks(nodes) as usize],
             last_users: vec![None; locks(nodes) as usize],
             is_shared: false,

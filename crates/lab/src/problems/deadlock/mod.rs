@@ -9,6 +9,7 @@
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 mod bank;
+mod compare;
 mod report;
 mod scenario;
 pub mod standing;
@@ -25,10 +26,10 @@ use conclave_algorithms::deadlock::{Detection, Site};
 use conclave_sim::{End, Recording, World};
 
 pub use report::{Detected, Locked, Report};
-pub use scenario::Scenario;
+pub use scenario::{Scenario, Work};
 pub use standing::{Policy, Standing};
 
-use crate::problem::{self, Scenario as _};
+use crate::problem;
 use bank::Bank;
 use work::Problem;
 
@@ -38,8 +39,8 @@ pub fn run_algorithm<D: Detection>(
     record: bool,
 ) -> Result<(Detected, Option<Recording>), String> {
     scenario.validate()?;
-    problem::refuse_size(scenario.setup.nodes, &D::CARD, &[])?;
-    let model = scenario.model.unwrap_or(D::MODEL);
+    problem::refuse_size(scenario.world.nodes, &D::CARD, &[])?;
+    let model = scenario.work.model.unwrap_or(D::MODEL);
     if !D::MODEL.includes(model) {
         return Err(format!(
             "{} supports requests of model {}, but not {model}: give another --model",
@@ -47,9 +48,9 @@ pub fn run_algorithm<D: Detection>(
             D::MODEL
         ));
     }
-    let group = Group::new(scenario.setup.nodes, !scenario.detect_only);
+    let group = Group::new(scenario.world.nodes, !scenario.work.detect_only);
     let director = Problem::new(scenario, model);
-    let mut world = World::new(scenario.setup.clone(), director, move |me| Site::<D>::new(me, &group));
+    let mut world = World::new(scenario.world.clone(), director, move |me| Site::<D>::new(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
@@ -70,15 +71,15 @@ pub fn run_algorithm<D: Detection>(
 /// Runs a scenario of one way to lock. Records a trace if `record` is set.
 pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Recording>), String> {
     scenario.validate()?;
-    problem::refuse_size(scenario.setup.nodes, &L::CARD, &[])?;
-    if scenario.model.is_some() || scenario.detect_only {
+    problem::refuse_size(scenario.world.nodes, &L::CARD, &[])?;
+    if scenario.work.model.is_some() || scenario.work.detect_only {
         return Err(format!(
             "--model and --detect-only have no effect on {}, whose transactions take one lock at a time: leave them out",
             L::CARD.name
         ));
     }
-    let estate = Estate { nodes: scenario.setup.nodes, locks: bank::locks(scenario.setup.nodes) };
-    let mut world = World::new(scenario.setup.clone(), Bank::new(scenario), move |me| L::new(me, &estate));
+    let estate = Estate { nodes: scenario.world.nodes, locks: bank::locks(scenario.world.nodes) };
+    let mut world = World::new(scenario.world.clone(), Bank::new(scenario), move |me| L::new(me, &estate));
     if record {
         world = world.recording(scenario.header());
     }

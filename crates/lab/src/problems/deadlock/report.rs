@@ -78,7 +78,7 @@ impl Detected {
         Self {
             facts: Facts::new(scenario, &D::CARD, outcome, seconds, &judgements, problem.violations),
             model,
-            detect_only: scenario.detect_only,
+            detect_only: scenario.work.detect_only,
             requests: counts.requests,
             proceeded: counts.proceeded,
             aborted: counts.aborted,

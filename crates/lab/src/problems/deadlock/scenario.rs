@@ -1,95 +1,76 @@
-//! The scenario of the deadlock problem.
+//! The work of the deadlock problem, and its experiments in the simulator.
 
 use std::time::Duration;
 
 use conclave_algorithms::deadlock::locking::{self, Locking};
 use conclave_algorithms::deadlock::{self, Detection, Model};
 use conclave_kernel::Card;
-use conclave_sim::{Setup, exact};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm, run_way};
-use crate::problem::{self, Entry, Recorder};
+use crate::experiment::{Run, flags};
+use crate::problem::{self, Entry, Problem, Recorder};
 
-/// Everything that determines a run of the deadlock problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An experiment of the deadlock problem in the simulator.
+pub type Scenario = Run<Work>;
+
+/// The requests of the processes, or the transactions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields)]
-pub struct Scenario {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// Network, clocks, faults, seed.
-    pub setup: Setup,
-    /// The number of requests over all sites; for a way to lock, the number of transactions.
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The number of requests over all processes, or of transactions if the algorithm handles locks
+    #[arg(long, value_name = "N")]
     pub requests: u64,
-    /// The model of the requests. `None`: the most general model that the algorithm supports. A way to lock
-    /// ignores it.
+    /// The kind of requests: single, and, or, p-out-of-q [default: the most general kind that the algorithm
+    /// supports]
+    #[arg(long, value_name = "MODEL")]
     pub model: Option<Model>,
-    /// The mean time until a running process grants or requests, or a transaction takes its next lock.
+    /// The mean time until a running process grants or requests, or a transaction takes its next lock
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::duration")]
     pub think: Duration,
-    /// Whether deadlocks are only detected, and not resolved.
+    /// Detect deadlocks, but do not resolve them; =false revokes it in a file
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(action = clap::ArgAction::Set, hide_possible_values = true)]
     pub detect_only: bool,
 }
 
-impl Default for Scenario {
+impl Default for Work {
     fn default() -> Self {
-        Self {
-            algorithm: "edge-chasing".into(),
-            setup: Setup::default(),
-            requests: 100,
-            model: None,
-            think: Duration::from_millis(1),
-            detect_only: false,
-        }
+        Self { requests: 100, model: None, think: Duration::from_millis(1), detect_only: false }
     }
 }
 
-impl problem::Scenario for Scenario {
-    const PROBLEM: &'static str = "deadlock";
+impl Problem for Work {
+    const NAME: &'static str = "deadlock";
+    const ALGORITHM: &'static str = "edge-chasing";
     type Report = Report;
 
     fn cards() -> &'static [Card] {
         deadlock::CARDS
     }
 
-    problem::accessors!();
+    fn entry(run: &Scenario) -> Option<&'static Entry<Self>> {
+        DETECTORS.iter().chain(WAYS).find(|entry| entry.card.name == run.algorithm)
+    }
 
-    fn work(&self) -> u64 {
+    fn amount(&self) -> u64 {
         self.requests
     }
 
-    fn set_work(&mut self, work: u64) {
-        self.requests = work;
+    fn set_amount(&mut self, amount: u64) {
+        self.requests = amount;
     }
 
-    fn length(&self) -> Duration {
-        let a_request = self.think + self.setup.delay.mean().saturating_mul(2);
-        a_request.saturating_mul(u32::try_from(self.requests).unwrap_or(u32::MAX))
+    fn length(run: &Scenario) -> Duration {
+        let a_request = run.work.think + run.world.delay.mean().saturating_mul(2);
+        a_request.saturating_mul(u32::try_from(run.work.requests).unwrap_or(u32::MAX))
     }
 
     /// Allows for a transaction that was aborted often: its pause is then 64 times as long as its work.
-    fn patience(&self) -> Duration {
-        problem::patience(self.think.saturating_mul(64) + self.setup.delay.mean().saturating_mul(2))
-    }
-
-    fn flags(&self) -> Vec<String> {
-        let default = Self::default();
-        let mut flags = Vec::new();
-        if self.requests != default.requests {
-            flags.push(format!("--requests {}", self.requests));
-        }
-        flags.extend(self.model.map(|model| format!("--model {model}")));
-        if self.think != default.think {
-            flags.push(format!("--think {}", exact(self.think)));
-        }
-        if self.detect_only {
-            flags.push("--detect-only".into());
-        }
-        flags
-    }
-
-    fn entry(&self) -> Option<&'static Entry<Self>> {
-        DETECTORS.iter().chain(WAYS).find(|entry| entry.card.name == self.algorithm)
+    fn patience(run: &Scenario) -> Duration {
+        problem::patience(run.work.think.saturating_mul(64) + run.world.delay.mean().saturating_mul(2))
     }
 }
 
@@ -99,7 +80,7 @@ macro_rules! detector {
     };
 }
 
-static DETECTORS: &[Entry<Scenario>] = &deadlock::each!(detector);
+static DETECTORS: &[Entry<Work>] = &deadlock::each!(detector);
 
 macro_rules! way {
     ($algorithm:ty) => {
@@ -107,7 +88,7 @@ macro_rules! way {
     };
 }
 
-static WAYS: &[Entry<Scenario>] = &locking::each!(way);
+static WAYS: &[Entry<Work>] = &locking::each!(way);
 
 fn detect<D: Detection>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
     let (report, trace) = run_algorithm::<D>(scenario, recorder.wants_trace())?;

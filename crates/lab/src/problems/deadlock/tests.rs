@@ -10,11 +10,11 @@ use crate::problem;
 
 /// A run of that seed: two to seven sites, wild delays, found only or resolved.
 fn scenario(card: &Card, seed: u64) -> Scenario {
-    let mut scenario = Scenario { algorithm: card.name.into(), requests: 30, ..Scenario::default() };
-    scenario.setup.nodes = 2 + (seed % 6) as u32;
-    scenario.setup.seed = seed;
-    scenario.setup.delay = Delay::Exponential(std::time::Duration::from_millis(1 + seed % 3));
-    scenario.detect_only = seed.is_multiple_of(2);
+    let mut scenario = Scenario::of(card.name).with(|work| work.requests = 30);
+    scenario.world.nodes = 2 + (seed % 6) as u32;
+    scenario.world.seed = seed;
+    scenario.world.delay = Delay::Exponential(std::time::Duration::from_millis(1 + seed % 3));
+    scenario.work.detect_only = seed.is_multiple_of(2);
     scenario
 }
 
@@ -28,7 +28,7 @@ fn histories(card: &Card, seeds: std::ops::Range<u64>) -> (u64, Vec<(String, u64
             panic!("{} is a detector", card.name);
         };
         deadlocks += report.deadlocks;
-        let most = most_messages(card, scenario.setup.nodes) * report.requests as f64;
+        let most = most_messages(card, scenario.world.nodes) * report.requests as f64;
         let detection = report.messages_by_part.get(&Part::Detection).copied().unwrap_or(0);
         assert!(detection as f64 <= most, "{}: {detection} messages", report.facts.command);
         let facts = &report.facts;
@@ -85,13 +85,13 @@ fn a_hundred_thousand_histories_of_every_detector() {
 
 #[test]
 fn a_model_that_the_algorithm_cannot_judge_is_refused() {
-    let mut scenario = Scenario { model: Some(Model::Or), ..Scenario::default() };
+    let mut scenario = Scenario::default().with(|work| work.model = Some(Model::Or));
     assert!(
         problem::run(&scenario)
             .unwrap_err()
             .contains("edge-chasing supports requests of model and, but not or")
     );
-    scenario.model = Some(Model::Single);
+    scenario.work.model = Some(Model::Single);
     assert!(problem::run(&scenario).is_ok(), "one of one is all of one");
 }
 
@@ -147,12 +147,12 @@ fn a_detector_that_cries_wolf_kills_nobody_who_could_proceed() {
 
 /// A run of one way to get locks.
 fn locked(name: &str, nodes: u32, requests: u64, seed: u64) -> Locked {
-    let mut scenario = Scenario { algorithm: name.into(), requests, ..Scenario::default() };
-    scenario.setup.nodes = nodes;
-    scenario.setup.seed = seed;
+    let mut scenario = Scenario::of(name).with(|work| work.requests = requests);
+    scenario.world.nodes = nodes;
+    scenario.world.seed = seed;
     // Alone, a transaction meets no message that was overtaken by its work.
     let delay = std::time::Duration::from_micros(300 + 500 * (seed % 3));
-    scenario.setup.delay = if requests == 1 { Delay::Constant(delay) } else { Delay::Exponential(delay) };
+    scenario.world.delay = if requests == 1 { Delay::Constant(delay) } else { Delay::Exponential(delay) };
     let Report::Locked(report) = problem::run(&scenario).expect("a sound scenario") else {
         panic!("{name} is a way to get locks");
     };
@@ -175,10 +175,10 @@ fn every_way_brings_every_transaction_to_an_end() {
 fn watched<D: Detection>(seeds: std::ops::Range<u64>) -> u64 {
     let mut aborts = 0;
     for seed in seeds {
-        let mut scenario = Scenario { requests: 20, algorithm: "detect".into(), ..Scenario::default() };
-        scenario.setup.seed = seed;
-        scenario.setup.nodes = 2 + (seed % 4) as u32;
-        scenario.setup.delay = Delay::Exponential(std::time::Duration::from_millis(1));
+        let mut scenario = Scenario::of("detect").with(|work| work.requests = 20);
+        scenario.world.seed = seed;
+        scenario.world.nodes = 2 + (seed % 4) as u32;
+        scenario.world.delay = Delay::Exponential(std::time::Duration::from_millis(1));
         let report = run_way::<locking::Detecting<D>>(&scenario, false).expect("a sound scenario").0;
         let violations = &report.facts.violations;
         assert_eq!((report.commits, violations.len()), (20, 0), "{}, {seed}: {violations:?}", D::CARD.name);
@@ -252,7 +252,7 @@ fn prevention_and_avoidance_abort_nobody_and_the_others_must() {
 
 #[test]
 fn what_means_nothing_to_a_way_is_refused() {
-    let scenario = Scenario { algorithm: "wait-die".into(), detect_only: true, ..Scenario::default() };
+    let scenario = Scenario::of("wait-die").with(|work| work.detect_only = true);
     let refusal = problem::run(&scenario).expect_err("a transaction must end");
     assert!(refusal.contains("have no effect on wait-die"), "{refusal}");
 }

@@ -69,16 +69,16 @@ impl Counts {
 
 impl Problem {
     pub(super) fn new(scenario: &Scenario, model: Model) -> Self {
-        let nodes = scenario.setup.nodes;
+        let nodes = scenario.world.nodes;
         Self {
             judge: Judge::new(nodes),
             violations: Vec::new(),
             counts: Counts::default(),
             nodes,
             model,
-            think: scenario.think,
-            requests_left: scenario.requests,
-            dice: Prng::stream(scenario.setup.seed, WORK, 0),
+            think: scenario.work.think,
+            requests_left: scenario.work.requests,
+            dice: Prng::stream(scenario.world.seed, WORK, 0),
             is_awake: vec![false; nodes as usize],
             waits_since: vec![None; nodes as usize],
             closed_at: vec![None; nodes as usize],

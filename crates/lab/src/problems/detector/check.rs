@@ -5,43 +5,43 @@ use std::time::Duration;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
 use conclave_algorithms::detector::{self, Detector, Event, Group};
-use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Findings, Model, Monitor, Offer, Options};
 use conclave_kernel::{Never, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Entry, Known, bit};
+use crate::case::{self, Entry, Explored, Known, bit};
+use crate::experiment::{Experiment, Space, TICK, flags};
 
-/// The data that determines an exploration, except its bounds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
-    /// The name of the algorithm.
-    pub algorithm: String,
-    /// N.
-    pub nodes: u32,
-    /// T, the time from one heartbeat to the next.
-    pub period: Duration,
-    /// D. A detector with a fixed limit suspects a site after T + D of silence.
-    pub margin: Duration,
-    /// The order in which messages arrive.
-    pub order: Order,
-    /// The assumption about time.
-    pub timing: Timing,
-    /// The faults that may happen.
-    pub faults: Faults,
+/// An experiment of the detector problem in the checker.
+pub type Case = Experiment<Work, Space>;
+
+/// The settings of the detectors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// T, the time from one heartbeat to the next [default: 2ms]
+    #[arg(long, value_name = "T", value_parser = flags::duration)]
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub period: Option<Duration>,
+    /// D; a site is suspected after T + D of silence [default: --sync, or 1ms]
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub margin: Option<Duration>,
 }
 
-impl case::Case for Case {
-    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
-        let options =
-            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        (case::find(ENTRIES.iter(), None, &self.algorithm)?.checker)(self, &options, judges)
+impl Explored for Work {
+    const PROBLEM: &'static str = "detector";
+
+    fn checker(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
+        (case::find(ENTRIES.iter(), None, &case.algorithm)?.checker)(case, options, judges)
     }
 
-    fn properties(&self) -> Vec<Known> {
-        let crashes = self.nodes > 1 && self.faults.crash > 0;
+    fn properties(case: &Case) -> Vec<Known> {
+        let crashes = case.world.nodes > 1 && case.world.crash > 0;
         vec![
             Known::tested_if(crashes, COMPLETENESS.name, "no site may crash; see `--crash`"),
-            Known::tested_if(self.nodes > 1, ACCURACY.name, "there is no other site to watch"),
+            Known::tested_if(case.world.nodes > 1, ACCURACY.name, "there is no other site to watch"),
         ]
     }
 }
@@ -50,6 +50,11 @@ macro_rules! explored {
     ($algorithm:ty) => {
         Entry { card: &<$algorithm as Detector>::CARD, has_flaw: |_| false, checker: checker::<$algorithm> }
     };
+}
+
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Detector>() -> Entry<Case> {
+    explored!(P)
 }
 
 static ENTRIES: &[Entry<Case>] = &detector::each!(explored);
@@ -62,10 +67,12 @@ fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Check
             P::CARD.path()
         ));
     }
-    let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
-    let group = Group::new(case.nodes, case.period, case.margin);
+    let about = case::about(case);
+    let period = case.work.period.unwrap_or(2 * TICK);
+    let margin = case.work.margin.unwrap_or(case.world.longest_delay());
+    let group = Group::new(case.world.nodes, period, margin);
     let model = Watching::<P> { about, ..Watching::new(group)? };
-    Checker::new(model, options).map_err(|error| error.to_string())
+    Checker::new(model, &case.world.options(options)).map_err(|error| error.to_string())
 }
 
 /// A group whose sites watch each other. Obligations have one bit per pair, so there are at most 8 sites.

@@ -8,7 +8,7 @@
 //! | `scenario` | [`Scenario`]: everything that determines a run, and the command line that repeats it |
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
-mod check;
+pub mod check;
 pub mod compare;
 mod meter;
 mod report;
@@ -23,10 +23,16 @@ use conclave_sim::{Desk, Director, Limits, Recording, World};
 
 pub use check::{Case, Watch, Watching};
 pub use report::{Report, Sample};
-pub use scenario::Scenario;
+pub use scenario::{Scenario, Work};
 
-use crate::problem::{self, Scenario as _};
+use crate::added::Algorithm;
+use crate::problem;
 use meter::Meter;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: Detector>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>()).explored(check::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Detector>(
@@ -34,20 +40,20 @@ pub fn run_algorithm<P: Detector>(
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
-    problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
+    problem::refuse_size(scenario.world.nodes, &P::CARD, &[])?;
     let group = scenario.group();
     let is_constant = scenario.constant_accuracy().missing.is_none();
     let problem =
         Problem { meter: Meter::new(group.nodes), is_constant, violations: Vec::new(), undescribed: 0 };
-    let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
+    let mut world = World::new(scenario.world.clone(), problem, move |me| P::new(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
     let started = Instant::now();
-    let outcome = world.run(Limits { time: scenario.duration, ..Limits::default() });
+    let outcome = world.run(Limits { time: scenario.work.duration, ..Limits::default() });
     let seconds = started.elapsed().as_secs_f64();
     let (mut problem, trace) = world.into_parts();
-    let end = Time::ZERO + scenario.duration;
+    let end = Time::ZERO + scenario.work.duration;
     for why in problem.meter.close(end, end - scenario.grace()) {
         problem.broken(&COMPLETENESS, end, why);
     }

@@ -73,8 +73,8 @@ impl Report {
         let mistaken: u128 = meter.mistakes_ns.iter().map(|ns| u128::from(*ns)).sum();
         Self {
             facts: Facts::new(scenario, card, outcome, seconds, &judgements, violations),
-            period_ns: time::nanos(scenario.period),
-            margin_ns: time::nanos(scenario.margin),
+            period_ns: time::nanos(scenario.work.period),
+            margin_ns: time::nanos(scenario.work.margin),
             detection_time: Sample::of(&meter.detections_ns),
             mistakes: meter.mistakes,
             mistake_rate_per_s: if watched_ns > 0.0 {
@@ -85,7 +85,7 @@ impl Report {
             mistake_duration: Sample::of(&meter.mistakes_ns),
             query_accuracy: if watched_ns > 0.0 { 1.0 - mistaken as f64 / watched_ns } else { 1.0 },
             unnoticed_crashes: meter.unnoticed,
-            messages_per_s: outcome.messages as f64 / scenario.duration.as_secs_f64().max(1e-9),
+            messages_per_s: outcome.messages as f64 / scenario.work.duration.as_secs_f64().max(1e-9),
         }
     }
 }

@@ -1,9 +1,10 @@
-//! The election problem in the checker: every execution in which each site may call a number of elections, and
-//! some crash.
+//! The election problem in the checker: every execution in which each site may call a number of elections,
+//! and some crash.
 //!
 //! A perfect oracle reports every crash to every site, at any later time. A site that knows no leader then,
 //! or only the crashed one, must call an election.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use conclave_algorithms::detector::{self, Class, Mute, Oracle};
@@ -11,42 +12,60 @@ use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{self, Command, DetectorBased, Election, Event, Group};
 use conclave_algorithms::mutants::World;
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
-use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Findings, Model, Monitor, Offer, Options};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Entry, Known, TICK, bit};
+use crate::case::{self, Entry, Explored, Known, bit};
+use crate::experiment::{Experiment, Space, TICK, flags};
 
-/// The data that determines an exploration, except its bounds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// The mutant of the algorithm; `None` for the algorithm itself.
-    pub mutant: Option<String>,
-    /// N.
-    pub nodes: u32,
-    /// The number of elections that each site may call without need.
+/// An experiment of the election problem in the checker.
+pub type Case = Experiment<Work, Space>;
+
+/// The elections that the sites may call, and the times that they assume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The number of elections that each site may call without need
+    #[arg(long, value_name = "K")]
     pub entries: u8,
-    /// The sites that may call; every site if empty.
-    #[serde(default)]
-    pub who: Vec<u32>,
-    /// The order in which messages arrive.
-    pub order: Order,
-    /// The assumption about time.
-    pub timing: Timing,
-    /// The faults that may happen.
-    pub faults: Faults,
-    /// The longest delay of a message that timeouts assume.
-    pub transmission: Duration,
-    /// T of a detector underneath: the time from one heartbeat to the next.
-    pub period: Duration,
-    /// D of a detector underneath: a site is suspected after T + D of silence.
-    pub margin: Duration,
-    /// The number of mistakes of the oracle that reports crashes. It corrects each of them.
+    /// A site that may call; may be repeated [default: every site]
+    #[arg(long, value_name = "NODE")]
+    pub caller: Vec<u32>,
+    /// The longest delay of a message that the timeouts of bully assume [default: --sync, or 1ms]
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub transmission: Option<Duration>,
+    /// T of a detector underneath: the time from one heartbeat to the next [default: 2ms]
+    #[arg(long, value_name = "T", value_parser = flags::duration)]
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub period: Option<Duration>,
+    /// D of a detector underneath; a site is suspected after T + D of silence [default: --sync, or 1ms]
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
+    #[serde(with = "conclave_sim::text::optional_duration")]
+    pub margin: Option<Duration>,
+    /// The number of mistakes of the oracle that reports crashes. It corrects each of them
+    #[arg(long, value_name = "N")]
     pub mistakes: u8,
-    /// The properties that are judged.
+    /// The properties that are judged besides E2 (every site decides): everything (E1: no decision is ever
+    /// wrong) or outcome (none)
+    #[arg(long, value_name = "PROPERTIES")]
     pub judged: Judged,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            entries: 1,
+            caller: Vec::new(),
+            transmission: None,
+            period: None,
+            margin: None,
+            mistakes: 0,
+            judged: Judged::Everything,
+        }
+    }
 }
 
 /// The properties that are judged besides E2 (every site decides).
@@ -60,29 +79,30 @@ pub enum Judged {
     Outcome,
 }
 
+impl FromStr for Judged {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "everything" => Ok(Self::Everything),
+            "outcome" => Ok(Self::Outcome),
+            _ => Err("expected everything or outcome".into()),
+        }
+    }
+}
+
 impl Case {
     /// Creates the case of an algorithm without faults, in a world that meets its needs.
     pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
         Self {
             algorithm: card.name.into(),
-            mutant: None,
-            nodes,
-            entries,
-            who: Vec::new(),
-            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
-            timing: if card.needs.synchrony { Timing::Sync { delay: 1, tick: TICK } } else { Timing::Async },
-            faults: Faults::default(),
-            transmission: TICK,
-            period: 2 * TICK,
-            margin: TICK,
-            mistakes: 0,
-            judged: Judged::Everything,
+            flaw: None,
+            work: Work { entries, ..Work::default() },
+            world: Space::of(card, nodes),
         }
     }
 
     /// Creates the case of an algorithm in the world of a mutant that breaks that property.
     pub fn in_world(algorithm: &str, world: &World, breaks: Option<&str>) -> Self {
-        let (order, timing, faults) = case::surroundings(world);
         let bound = TICK * u32::from(world.believed);
         let judged = match world.recovery && breaks != Some(E1.name) {
             true => Judged::Outcome,
@@ -90,36 +110,37 @@ impl Case {
         };
         Self {
             algorithm: algorithm.into(),
-            mutant: None,
-            nodes: world.nodes,
-            entries: world.entries,
-            who: world.who.to_vec(),
-            order,
-            timing,
-            faults,
-            transmission: bound,
-            period: 2 * bound,
-            margin: bound,
-            mistakes: world.mistakes,
-            judged,
+            flaw: None,
+            work: Work {
+                entries: world.entries,
+                caller: world.who.to_vec(),
+                transmission: Some(bound),
+                period: Some(2 * bound),
+                margin: Some(bound),
+                mistakes: world.mistakes,
+                judged,
+            },
+            world: Space::of_world(world),
         }
     }
 
     fn group(&self) -> Group {
-        let detector = detector::Group::new(self.nodes, self.period, self.margin);
-        Group { detector, ..Group::new(self.nodes, self.transmission) }
+        let longest = self.world.longest_delay();
+        let period = self.work.period.unwrap_or(2 * TICK);
+        let detector = detector::Group::new(self.world.nodes, period, self.work.margin.unwrap_or(longest));
+        Group { detector, ..Group::new(self.world.nodes, self.work.transmission.unwrap_or(longest)) }
     }
 }
 
-impl case::Case for Case {
-    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
-        let options =
-            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
+impl Explored for Work {
+    const PROBLEM: &'static str = "election";
+
+    fn checker(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
+        (entry(case.flaw.as_deref(), &case.algorithm)?.checker)(case, options, judges)
     }
 
-    fn properties(&self) -> Vec<Known> {
-        let judges_e1 = self.judged == Judged::Everything;
+    fn properties(case: &Case) -> Vec<Known> {
+        let judges_e1 = case.work.judged == Judged::Everything;
         let e1 = Known::tested_if(judges_e1, E1.name, "it is not judged where crashed sites come back");
         let decided = |known: Known| known.if_seen(&[HALFWAY, DECIDED], "there is no election");
         vec![decided(e1), decided(Known::tested(E2.name))]
@@ -136,6 +157,11 @@ macro_rules! explored {
     };
 }
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Fallible + Election>() -> Entry<Case> {
+    explored!(P)
+}
+
 static ENTRIES: &[Entry<Case>] = &election::each!(explored);
 /// The election over the oracle of the model. Only mutants lead here: the election over heartbeats comes
 /// first.
@@ -147,21 +173,21 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 }
 
 fn checker<P: Fallible + Election>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
-    let class = match case.mistakes {
+    let class = match case.work.mistakes {
         0 => Class::Perfect,
         mistakes => Class::EventuallyPerfect { mistakes },
     };
     let model = Elections::<Flawed<P>> {
         group: case.group(),
-        calls: case.entries,
-        who: case.who.clone(),
+        calls: case.work.entries,
+        who: case.work.caller.clone(),
         class,
-        judged: case.judged,
-        about: serde_json::to_string(case).map_err(|error| error.to_string())?,
+        judged: case.work.judged,
+        about: case::about(case),
         make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
-        flaw: case.mutant.clone().unwrap_or_default(),
+        flaw: case.flaw.clone().unwrap_or_default(),
     };
-    Checker::new(model, options).map_err(|error| error.to_string())
+    Checker::new(model, &case.world.options(options)).map_err(|error| error.to_string())
 }
 
 /// A group in which every site may call a number of elections, at any time.

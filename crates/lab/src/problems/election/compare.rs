@@ -1,4 +1,4 @@
-//! All algorithms of the election problem on the same work.
+//! The comparison of the election problem: at boot, and after the crash of the leader.
 
 use std::time::Duration;
 
@@ -7,9 +7,10 @@ use conclave_kernel::{Card, NodeId, time};
 use conclave_sim::{Fault, FaultKind, Recovery};
 use serde::Serialize;
 
-use super::{Report, Scenario, Start};
+use super::{Report, Scenario, Start, Work};
+use crate::compare::{self, Column, Compare, Table, Verdict, cell};
 use crate::diagram::plot::{self, Axis, Plot, Point, Scale, Series};
-use crate::problem::{Facts, run};
+use crate::problem::{Facts, number, run};
 
 /// One algorithm at one size: at boot, and after the crash of the leader.
 #[derive(Clone, Debug, Serialize)]
@@ -44,6 +45,49 @@ impl Row {
     }
 }
 
+impl Compare for Work {
+    type Row = Row;
+
+    const LEGEND: &'static str = "\
+boot: messages of the first election, by the site that begins
+crash: the leader crashes (the highest site that --crash leaves up); messages to replace it, by the site
+that notices the crash; time: from the crash until the last site has decided
+background: messages per second that do not depend on an election, such as heartbeats
+";
+
+    fn row(card: &'static Card, run: &Scenario) -> Result<Row, String> {
+        row(card, run, run.world.nodes)
+    }
+
+    fn verdict(row: &Row) -> Verdict {
+        Verdict::of(&row.facts())
+    }
+
+    fn tables(rows: &[Row], _: &Scenario) -> Vec<Table> {
+        let messages = |report: &Report| cell(report.elections > 0, &report.messages_of_last);
+        let took = |report: &Report| {
+            report.turnaround_of_last_ns.map_or("-".into(), |ns| time::show(Duration::from_nanos(ns)))
+        };
+        let columns: [Column<'_, Row>; 10] = [
+            ("algorithm", &|row| row.algorithm.to_owned()),
+            ("boot highest", &|row| messages(&row.boot_highest)),
+            ("boot lowest", &|row| messages(&row.boot_lowest)),
+            ("boot all", &|row| messages(&row.boot_all)),
+            ("crash highest", &|row| messages(&row.crash_highest)),
+            ("time", &|row| took(&row.crash_highest)),
+            ("crash lowest", &|row| messages(&row.crash_lowest)),
+            ("time", &|row| took(&row.crash_lowest)),
+            ("background/s", &|row| number(row.crash_lowest.background_messages_per_s)),
+            ("verdict", &|row| Self::verdict(row).cell()),
+        ];
+        compare::by_size(rows, |row| row.nodes, |nodes| format!("election, N = {nodes}"), &columns)
+    }
+
+    fn plot(rows: &[Row], _: &Scenario) -> Result<String, String> {
+        Ok(plot(rows))
+    }
+}
+
 /// Runs one algorithm at one size. The error names the size, because a fault of `base` may fit other sizes
 /// only.
 pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
@@ -51,7 +95,7 @@ pub fn row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
 }
 
 fn try_row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, String> {
-    let named = base.setup.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
+    let named = base.world.faults.iter().flat_map(|fault| fault.nodes().iter().collect::<Vec<_>>());
     if let Some(stranger) = named.max().filter(|node| node.0 >= nodes) {
         let (stranger, last) = (stranger.0, nodes - 1);
         return Err(format!(
@@ -61,11 +105,11 @@ fn try_row(card: &'static Card, base: &Scenario, nodes: u32) -> Result<Row, Stri
     let with = |start: Start, crash: bool| {
         let mut scenario = base.clone();
         card.name.clone_into(&mut scenario.algorithm);
-        scenario.setup.nodes = nodes;
-        scenario.start = start;
+        scenario.world.nodes = nodes;
+        scenario.work.start = start;
         if crash {
             let crash = leader_dies(&scenario)?;
-            scenario.setup.faults.push(crash);
+            scenario.world.faults.push(crash);
         }
         run(&scenario)
     };
@@ -88,7 +132,7 @@ fn leader_dies(scenario: &Scenario) -> Result<Fault, String> {
     let crashes_of = |site: NodeId| {
         let of_site =
             move |fault: &&Fault| matches!(fault.kind, FaultKind::Crash { node, .. } if node == site);
-        scenario.setup.faults.iter().filter(of_site)
+        scenario.world.faults.iter().filter(of_site)
     };
     let is_down = |crash: &Fault| crash.at <= at && crash.until.is_none_or(|until| until > at);
     let mut up = group.candidates().filter(|candidate| !crashes_of(candidate.site).any(is_down));

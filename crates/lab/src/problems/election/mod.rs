@@ -8,7 +8,7 @@
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 //! | `spans` | the times of the leaders, as bars of a diagram |
 
-pub(crate) mod check;
+pub mod check;
 pub mod compare;
 mod report;
 mod scenario;
@@ -19,14 +19,21 @@ use std::time::{Duration, Instant};
 
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{ChangRoberts, Command, Election, Event, HirschbergSinclair};
+use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Violation, time};
 use conclave_sim::{Desk, Director, End, Limits, Outcome, Recording, World};
 
 pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
 pub use report::Report;
-pub use scenario::{Ranks, Scenario, Start, Trigger, longest};
+pub use scenario::{Ranks, Scenario, Start, Trigger, Work, longest};
 
-use crate::problem::{self, Scenario as _};
+use crate::added::Algorithm;
+use crate::problem;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: Fallible + Election>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>()).explored(check::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Election>(
@@ -35,11 +42,11 @@ pub fn run_algorithm<P: Election>(
 ) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     let rings = [ChangRoberts::CARD.name, HirschbergSinclair::CARD.name];
-    problem::refuse_size(scenario.setup.nodes, &P::CARD, &rings)?;
+    problem::refuse_size(scenario.world.nodes, &P::CARD, &rings)?;
     let group = scenario.group();
     let problem = Problem::new(scenario, &group, P::CARD.idle_traffic);
     let limits = problem.limits(scenario.limits());
-    let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
+    let mut world = World::new(scenario.world.clone(), problem, move |me| P::new(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
@@ -129,21 +136,21 @@ const STILL_DECIDED: u64 = u64::MAX - 2;
 
 impl Problem {
     fn new(scenario: &Scenario, group: &conclave_algorithms::election::Group, idle_traffic: bool) -> Self {
-        let faults = &scenario.setup.faults;
+        let faults = &scenario.world.faults;
         let last_fault = faults.iter().map(|fault| fault.until.unwrap_or(fault.at)).max().unwrap_or_default();
         // The slowest detection takes less than this time.
         let detection = 3 * (group.detector.period + group.detector.margin);
         let at_least = last_fault + 10 * detection;
         let a_call = 100 * detection;
-        let calls = u32::try_from(scenario.elections).unwrap_or(u32::MAX);
+        let calls = u32::try_from(scenario.work.elections).unwrap_or(u32::MAX);
         let at_most = at_least.saturating_add(a_call.saturating_mul(calls));
         Self {
             judge: Judge::new(group.candidates()),
-            start: scenario.start,
-            trigger: scenario.trigger,
-            dice: Prng::stream(scenario.setup.seed, STREAM, 0),
-            to_call: scenario.elections,
-            notice: scenario.notice,
+            start: scenario.work.start,
+            trigger: scenario.work.trigger,
+            dice: Prng::stream(scenario.world.seed, STREAM, 0),
+            to_call: scenario.work.elections,
+            notice: scenario.work.notice,
             idle_traffic,
             at_least,
             at_most,
@@ -152,7 +159,7 @@ impl Problem {
             open: None,
             held: Vec::new(),
             decisions: 0,
-            decided_at: vec![None; scenario.setup.nodes as usize],
+            decided_at: vec![None; scenario.world.nodes as usize],
             decided_in_vain: false,
             fewest_undecided: usize::MAX,
             kinds: BTreeMap::new(),

@@ -72,7 +72,7 @@ impl Report {
         let simulated_s = outcome.at.0 as f64 / 1e9;
         Self {
             facts: Facts::new(scenario, card, outcome, seconds, &judgements, violations),
-            start: scenario.start.to_string(),
+            start: scenario.work.start.to_string(),
             elections: held.len() as u64,
             leader: held.last().map(|election| election.leader.0),
             messages_per_election: mean(messages.clone().sum()),
@@ -98,10 +98,10 @@ impl Report {
 }
 
 fn formulas(scenario: &Scenario, card: &Card) -> Vec<Formula> {
-    let load = if scenario.start == Start::All { Load::High } else { Load::Low };
-    let nodes = scenario.setup.nodes;
+    let load = if scenario.work.start == Start::All { Load::High } else { Load::Low };
+    let nodes = scenario.world.nodes;
     let size = Size { nodes, quorum_min: nodes, quorum_max: nodes };
-    let delay = time::nanos(scenario.setup.delay.mean()) as f64;
+    let delay = time::nanos(scenario.world.delay.mean()) as f64;
     let formula = |measure: Measure| {
         let cost = card.cost(measure, load)?;
         let (min, max) = (cost.range)(size);

@@ -1,4 +1,4 @@
-//! The scenario of the election problem.
+//! The work of the election problem, and its experiments in the simulator.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,50 +7,57 @@ use std::time::Duration;
 use conclave_algorithms::detector;
 use conclave_algorithms::election::{self, Election, Group};
 use conclave_kernel::{Card, NodeId, Prng};
-use conclave_sim::{Delay, Profile, Setup, exact};
+use conclave_sim::{Delay, Profile};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm, spans};
 use crate::diagram::span::Span;
+use crate::experiment::{Run, flags};
 use crate::log::Log;
-use crate::problem::{self, Entry, Recorder};
+use crate::problem::{self, Entry, Problem, Recorder};
 
-/// Everything that determines a run of the election problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An experiment of the election problem in the simulator.
+pub type Scenario = Run<Work>;
+
+/// The elections: their number and causes, and the times that the sites assume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields)]
-pub struct Scenario {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// Network, clocks, faults, seed.
-    pub setup: Setup,
-    /// The sites that begin an election, at boot and after a crash is noticed.
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The sites that begin, at boot and after a crash: all, lowest, highest, random or a node
+    #[arg(long, value_name = "SITES")]
     pub start: Start,
-    /// The number of elections. The first one is at boot. Elections after crashes come in addition.
+    /// The number of elections, besides those that crashes make necessary. The first one is at boot
+    #[arg(long, value_name = "N")]
     pub elections: u64,
-    /// The cause of the elections after the first.
+    /// The cause of the elections after the first: elect (a command) or resign (of the leader)
+    #[arg(long, value_name = "CAUSE")]
     pub trigger: Trigger,
-    /// The ranks, which count before the ids.
+    /// The ranks, which count before the ids: ids (all equal), random or RANK,RANK,...
+    #[arg(long, value_name = "RANKS")]
     pub ranks: Ranks,
-    /// The time after which the other sites notice a crash or a recovery.
+    /// The time after which the other sites notice a crash or a return
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::duration")]
     pub notice: Duration,
-    /// The longest delay of a message that the timeouts of bully assume. `None`: the longest delay of the
-    /// network, or ten times the mean delay if the delay has no bound.
+    /// The longest delay of a message that the timeouts of bully assume [default: that of the network, or ten
+    /// times the mean delay if the delay has no bound]
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::optional_duration")]
     pub transmission: Option<Duration>,
-    /// The longest time to reply that the timeouts assume.
+    /// The longest time that a site takes to reply, for the timeouts
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::duration")]
     pub processing: Duration,
-    /// The time from one heartbeat to the next in an election over a detector. `None`: ten transmissions.
+    /// T of an election over a detector: the time from one heartbeat to the next [default: 10 transmissions]
+    #[arg(long, value_name = "T", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::optional_duration")]
     pub period: Option<Duration>,
 }
 
-impl Default for Scenario {
+impl Default for Work {
     fn default() -> Self {
         Self {
-            algorithm: "bully".into(),
-            setup: Setup::default(),
             start: Start::Lowest,
             elections: 1,
             trigger: Trigger::Elect,
@@ -66,12 +73,12 @@ impl Default for Scenario {
 impl Scenario {
     /// The knowledge of the sites about each other.
     pub fn group(&self) -> Group {
-        let nodes = self.setup.nodes;
-        let transmission = self.transmission.unwrap_or_else(|| longest(self.setup.delay));
-        let period = self.period.unwrap_or(10 * transmission);
+        let nodes = self.world.nodes;
+        let transmission = self.work.transmission.unwrap_or_else(|| longest(self.world.delay));
+        let period = self.work.period.unwrap_or(10 * transmission);
         Group {
-            ranks: self.ranks.draw(nodes, self.setup.seed),
-            processing: self.processing,
+            ranks: self.work.ranks.draw(nodes, self.world.seed),
+            processing: self.work.processing,
             detector: detector::Group::new(nodes, period, transmission),
             ..Group::new(nodes, transmission)
         }
@@ -86,38 +93,41 @@ pub fn longest(delay: Delay) -> Duration {
     }
 }
 
-impl problem::Scenario for Scenario {
-    const PROBLEM: &'static str = "election";
+impl Problem for Work {
+    const NAME: &'static str = "election";
+    const ALGORITHM: &'static str = "bully";
     type Report = Report;
 
     fn cards() -> &'static [Card] {
         election::CARDS
     }
 
-    problem::accessors!();
+    fn entry(run: &Scenario) -> Option<&'static Entry<Self>> {
+        ENTRIES.iter().find(|entry| entry.card.name == run.algorithm)
+    }
 
-    fn work(&self) -> u64 {
+    fn amount(&self) -> u64 {
         self.elections
     }
 
-    fn set_work(&mut self, work: u64) {
-        self.elections = work.max(1);
+    fn set_amount(&mut self, amount: u64) {
+        self.elections = amount.max(1);
     }
 
-    fn length(&self) -> Duration {
-        let an_election = self.setup.delay.mean().saturating_mul(3 * self.setup.nodes);
-        an_election.saturating_mul(u32::try_from(self.elections).unwrap_or(u32::MAX))
+    fn length(run: &Scenario) -> Duration {
+        let an_election = run.world.delay.mean().saturating_mul(3 * run.world.nodes);
+        an_election.saturating_mul(u32::try_from(run.work.elections).unwrap_or(u32::MAX))
     }
 
-    fn patience(&self) -> Duration {
-        let group = self.group();
-        problem::patience((group.transmission + self.processing).saturating_mul(group.nodes) + self.notice)
+    fn patience(run: &Scenario) -> Duration {
+        let group = run.group();
+        let round = (group.transmission + run.work.processing).saturating_mul(group.nodes);
+        problem::patience(round + run.work.notice)
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.setup.validate()?;
-        let nodes = self.setup.nodes;
-        match (&self.start, &self.ranks) {
+    fn validate(run: &Scenario) -> Result<(), String> {
+        let nodes = run.world.nodes;
+        match (&run.work.start, &run.work.ranks) {
             (Start::Site(site), _) if site.0 >= nodes => {
                 Err(format!("there is no node {}: the nodes are 0 to {}", site.0, nodes - 1))
             }
@@ -127,43 +137,20 @@ impl problem::Scenario for Scenario {
             (_, Ranks::List(ranks)) if ranks.contains(&0) => {
                 Err("rank 0 means that a node has resigned: give ranks from 1".into())
             }
-            _ if self.elections == 0 => Err("--elections is 0: give at least 1".into()),
+            _ if run.work.elections == 0 => Err("--elections is 0: give at least 1".into()),
             _ => Ok(()),
         }
     }
 
-    fn flags(&self) -> Vec<String> {
-        let default = Self::default();
-        let mut flags = Vec::new();
-        let mut differs = |name: &str, value: String, differs: bool| {
-            if differs {
-                flags.push(format!("--{name} {value}"));
-            }
-        };
-        differs("start", self.start.to_string(), self.start != default.start);
-        differs("elections", self.elections.to_string(), self.elections != default.elections);
-        differs("trigger", self.trigger.to_string(), self.trigger != default.trigger);
-        differs("ranks", self.ranks.to_string(), self.ranks != default.ranks);
-        differs("notice", exact(self.notice), self.notice != default.notice);
-        differs("transmission", self.transmission.map_or(String::new(), exact), self.transmission.is_some());
-        differs("processing", exact(self.processing), self.processing != default.processing);
-        differs("period", self.period.map_or(String::new(), exact), self.period.is_some());
-        flags
-    }
-
-    fn entry(&self) -> Option<&'static Entry<Self>> {
-        ENTRIES.iter().find(|entry| entry.card.name == self.algorithm)
+    fn profile(run: &Scenario) -> Profile {
+        let needs = run.card().map(|card| card.needs).unwrap_or_default();
+        // One crash without a recovery: a site that recovers during an announcement violates E1, for every
+        // algorithm.
+        Profile { crashes: 1, stay_down: true, ..Profile::within(needs, run.length()) }
     }
 
     fn spans(log: &Log) -> Vec<Span> {
         spans::spans(log)
-    }
-
-    fn profile(&self) -> Profile {
-        let needs = self.card().map(|card| card.needs).unwrap_or_default();
-        // One crash without a recovery: a site that recovers during an announcement violates E1, for every
-        // algorithm.
-        Profile { crashes: 1, stay_down: true, ..Profile::within(needs, self.length()) }
     }
 }
 
@@ -173,7 +160,12 @@ macro_rules! entry {
     };
 }
 
-static ENTRIES: &[Entry<Scenario>] = &election::each!(entry);
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Election>() -> Entry<Work> {
+    entry!(P)
+}
+
+static ENTRIES: &[Entry<Work>] = &election::each!(entry);
 
 fn simulate<P: Election>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
     let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
@@ -338,7 +330,6 @@ as_text!(Start, Trigger, Ranks);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::Scenario as _;
 
     #[test]
     fn what_is_read_is_what_is_written() {
@@ -355,8 +346,8 @@ mod tests {
     fn the_command_line_says_only_what_differs() {
         let mut scenario = Scenario::default();
         assert_eq!(scenario.command_line(), "conclave sim election/bully --nodes 5 --seed 1");
-        scenario.start = Start::All;
-        scenario.transmission = Some(Duration::from_millis(3));
+        scenario.work.start = Start::All;
+        scenario.work.transmission = Some(Duration::from_millis(3));
         let line = "conclave sim election/bully --nodes 5 --seed 1 --start all --transmission 3ms";
         assert_eq!(scenario.command_line(), line);
     }

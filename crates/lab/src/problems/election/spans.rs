@@ -61,14 +61,14 @@ fn leader(raw: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::{Recorder, Scenario as _};
+    use crate::problem::Recorder;
     use crate::problems::election::Scenario;
     use conclave_sim::Fault;
 
     #[test]
     fn the_first_leads_until_it_dies_and_the_next_for_the_rest() {
         let mut scenario = Scenario::default();
-        scenario.setup.faults.push(Fault::parse_crash("4@50ms").expect("it is well formed"));
+        scenario.world.faults.push(Fault::parse_crash("4@50ms").expect("it is well formed"));
         let mut recorder = Recorder::new(false, true);
         scenario.run(&mut recorder).expect("the scenario is valid");
         let spans = spans(&recorder.log.expect("it was wanted"));

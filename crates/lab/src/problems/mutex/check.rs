@@ -1,47 +1,59 @@
 //! The mutex problem in the checker: every execution in which each site enters so many times.
 //!
-//! A [`Case`] is the data that determines an exploration. The command line, the zoo and the matrix create
-//! cases, and a counterexample has its case in its header. [`Entries`] is the model that a case describes.
-//! A [`Judge`] judges the properties besides exclusion and progress.
+//! A [`Case`] is an experiment in the checker. The command line, the mutants and the matrix create cases, and
+//! a counterexample has its case in its header. [`Entries`] is the model that a case describes. A [`Judge`]
+//! judges the properties besides exclusion and progress.
 
 mod judge;
 
+use std::str::FromStr;
+
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
-use conclave_algorithms::mutants::mutex::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutants::{self, World};
+use conclave_algorithms::mutex::mutants::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Findings, Model, Monitor, Offer, Options};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
 pub use judge::Judge;
 
 use super::Scenario;
-use crate::case::{self, Entry, Known};
+use crate::added;
+use crate::case::{self, Entry, Explored, Known};
+use crate::experiment::{Experiment, Space};
 
-/// The data that determines an exploration, except its bounds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// The mutant of the algorithm; `None` for the algorithm itself.
-    pub mutant: Option<String>,
-    /// N.
-    pub nodes: u32,
-    /// The number of requests of each site; [`FOREVER`] for no limit.
+/// An experiment of the mutex problem in the checker.
+pub type Case = Experiment<Work, Space>;
+
+/// The requests of each site, and the properties that are judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The number of requests of each site; `sim` counts those of all sites together. 255 is no limit
+    #[arg(long, value_name = "K")]
     pub entries: u8,
-    /// The quorums, if the algorithm uses quorums.
+    /// The quorums of Maekawa: plane, grid, majority or all [default: plane if one exists, else grid]
+    #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
-    /// The order in which messages arrive.
-    pub order: Order,
-    /// The assumption about time.
-    pub timing: Timing,
-    /// The faults that may happen.
-    pub faults: Faults,
-    /// The properties that are judged.
-    pub judged: Judged,
+    /// The properties that are judged besides ME1 and ME2: exclusion (none), fences, causality (ME1-causal)
+    /// or order (ME1-causal, and violations of ME3 that the algorithm's own messages cause) [default: fences
+    /// if the algorithm promises them, else exclusion]
+    #[arg(long, value_name = "PROPERTIES")]
+    pub judged: Option<Judged>,
+    /// The same as --judged order. Fences are then not judged
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(action = clap::ArgAction::Set, hide_possible_values = true)]
+    pub causal: bool,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { entries: 1, quorum: None, judged: None, causal: false }
+    }
 }
 
 /// No limit on requests. A site then requests again only when all its messages have arrived: otherwise the
@@ -64,6 +76,19 @@ pub enum Judged {
     Order,
 }
 
+impl FromStr for Judged {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "exclusion" => Ok(Self::Exclusion),
+            "fences" => Ok(Self::Fences),
+            "causality" => Ok(Self::Causality),
+            "order" => Ok(Self::Order),
+            _ => Err("expected exclusion, fences, causality or order".into()),
+        }
+    }
+}
+
 impl Judged {
     /// Returns the smallest set of properties that contains this one.
     pub fn for_property(name: &str) -> Self {
@@ -81,48 +106,55 @@ impl Case {
     pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
         Self {
             algorithm: card.name.into(),
-            mutant: None,
-            nodes,
-            entries,
-            quorum: None,
-            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
-            timing: Timing::Async,
-            faults: Faults::default(),
-            judged: if card.promises(FENCES.name) { Judged::Fences } else { Judged::Exclusion },
+            flaw: None,
+            work: Work { entries, ..Work::default() },
+            world: Space { sync: None, ..Space::of(card, nodes) },
         }
     }
 
     /// Creates the case of an algorithm in the world of a mutant.
     pub fn in_world(algorithm: &str, world: &World, judged: Judged) -> Self {
-        let (order, timing, faults) = case::surroundings(world);
         Self {
             algorithm: algorithm.into(),
-            mutant: None,
-            nodes: world.nodes,
-            entries: world.entries,
-            quorum: world.quorum,
-            order,
-            timing,
-            faults,
-            judged,
+            flaw: None,
+            work: Work {
+                entries: world.entries,
+                quorum: world.quorum,
+                judged: Some(judged),
+                ..Work::default()
+            },
+            world: Space::of_world(world),
+        }
+    }
+
+    /// The properties that are judged besides exclusion and progress.
+    fn judged(&self) -> Judged {
+        let card =
+            added::cards().find(|card| (card.problem, card.name) == ("mutex", self.algorithm.as_str()));
+        match self.work.judged {
+            _ if self.work.causal => Judged::Order,
+            Some(judged) => judged,
+            None if card.is_some_and(|card| card.promises(FENCES.name)) => Judged::Fences,
+            None => Judged::Exclusion,
         }
     }
 }
 
-impl case::Case for Case {
-    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
-        let options =
-            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
+impl Explored for Work {
+    const PROBLEM: &'static str = "mutex";
+
+    fn checker(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
+        (entry(case.flaw.as_deref(), &case.algorithm)?.checker)(case, options, judges)
     }
 
     /// ME3 compares requests of which one happened before the other. The sites of the model exchange no
     /// messages besides those of the algorithm. So an algorithm that orders its own messages cannot break ME3
     /// here, whatever it does in a system whose applications talk to each other. A violation that the
     /// algorithm's own messages cause is found and counts.
-    fn properties(&self) -> Vec<Known> {
-        let is_causal = matches!(self.judged, Judged::Causality | Judged::Order) && self.entries != FOREVER;
-        let entries = u64::from(self.nodes) * u64::from(self.entries);
+    fn properties(case: &Case) -> Vec<Known> {
+        let judged = case.judged();
+        let is_causal = matches!(judged, Judged::Causality | Judged::Order) && case.work.entries != FOREVER;
+        let entries = u64::from(case.world.nodes) * u64::from(case.work.entries);
         let of_two = |judged: bool, property: &'static str, why_not: &'static str| match judged {
             true => Known::tested_if(entries > 1, property, "there is at most one entry"),
             false => Known::untestable(property, why_not),
@@ -133,7 +165,7 @@ impl case::Case for Case {
             of_two(is_causal, ME1_CAUSAL.name, "only `check --causal` judges it"),
             Known::tested_if(entries > 0, ME2.name, "there is no request"),
             Known::untestable(ME3.name, "no application messages; see `sim --load relay`"),
-            of_two(self.judged == Judged::Fences, FENCES.name, "`check --causal` does not judge it"),
+            of_two(judged == Judged::Fences, FENCES.name, "`check --causal` does not judge it"),
         ]
     }
 }
@@ -153,27 +185,32 @@ static ENTRIES: &[Entry<Case>] = &mutex::each!(explored);
 /// algorithm comes first.
 static CYCLIC: Entry<Case> = explored!(CyclicSuzukiKasami);
 
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Fallible + Mutex>() -> Entry<Case> {
+    explored!(P)
+}
+
 /// Returns the entry of the mutant, or of the algorithm if there is none.
 pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
     case::find(ENTRIES.iter().chain([&CYCLIC]), mutant, algorithm)
 }
 
 fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
-    let mut scenario = Scenario { quorum: case.quorum, ..Scenario::default() };
-    scenario.setup.nodes = case.nodes;
+    let mut scenario = Scenario::default().with(|work| work.quorum = case.work.quorum);
+    scenario.world.nodes = case.world.nodes;
     let model = Entries::<Flawed<P>> {
         group: scenario.group::<P>()?,
-        entries: case.entries,
-        about: serde_json::to_string(case).map_err(|error| error.to_string())?,
+        entries: case.work.entries,
+        about: case::about(case),
         make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
-        flaw: case.mutant.clone().unwrap_or_default(),
-        judge: match (judges, case.entries) {
+        flaw: case.flaw.clone().unwrap_or_default(),
+        judge: match (judges, case.work.entries) {
             (false, _) => Judge::Nothing,
-            (true, FOREVER) => Judge::quiet(case.nodes),
-            (true, _) => Judge::new(case.judged, case.nodes),
+            (true, FOREVER) => Judge::quiet(case.world.nodes),
+            (true, _) => Judge::new(case.judged(), case.world.nodes),
         },
     };
-    Checker::new(model, options).map_err(|error| error.to_string())
+    Checker::new(model, &case.world.options(options)).map_err(|error| error.to_string())
 }
 
 /// A group in which every site may request a number of times, at any time.

@@ -18,17 +18,24 @@ mod work;
 
 use std::time::Instant;
 
+use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_algorithms::mutex::spec::{Breach, Judge, Note};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_kernel::{Effect, NodeId, Size, Time, Violation};
 use conclave_sim::{Desk, Director, Recording, World};
 
 pub use report::{Delays, Report};
-pub use scenario::{Scenario, Work};
+pub use scenario::{Scenario, Work, Workload};
 
-use crate::problem::{self, Scenario as _};
+use crate::added::Algorithm;
+use crate::problem;
 use meter::Meter;
 use work::Worker;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: Fallible + Mutex>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>()).explored(check::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set.
 pub fn run_algorithm<P: Mutex>(
@@ -45,11 +52,11 @@ pub fn run_made<P: Mutex>(
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
-    problem::refuse_size(scenario.setup.nodes, &P::CARD, &SMALL)?;
+    problem::refuse_size(scenario.world.nodes, &P::CARD, &SMALL)?;
     let group = scenario.group::<P>()?;
     let size = size_of(&group);
     let director = Problem::new(scenario, &P::CARD);
-    let mut world = World::new(scenario.setup.clone(), director, move |me| make(me, &group));
+    let mut world = World::new(scenario.world.clone(), director, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
@@ -88,7 +95,7 @@ pub fn size_at(algorithm: &str, nodes: u32) -> Option<Size> {
     }
     type GroupOf = fn(&Scenario) -> Result<Group, String>;
     let mut scenario = Scenario::default();
-    scenario.setup.nodes = nodes;
+    scenario.world.nodes = nodes;
     let mut groups = mutex::each!(group).into_iter().chain(mutex::each_layered!(group));
     let (_, group) = groups.find(|(name, _)| *name == algorithm)?;
     group(&scenario).ok().map(|group| size_of(&group))
@@ -126,7 +133,7 @@ const MOST_DESCRIBED: usize = 16;
 
 impl Problem {
     fn new(scenario: &Scenario, card: &conclave_kernel::Card) -> Self {
-        let nodes = scenario.setup.nodes;
+        let nodes = scenario.world.nodes;
         Self {
             judge: Judge::new(nodes),
             meter: Meter::new(nodes),

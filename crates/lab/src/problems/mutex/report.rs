@@ -8,7 +8,7 @@ use conclave_sim::{End, Outcome};
 use serde::Serialize;
 
 use super::meter::Sample;
-use super::scenario::{Scenario, Work};
+use super::scenario::{Scenario, Workload};
 use super::{Findings, MOST_DESCRIBED};
 use crate::problem::{self, Facts, nanos, number, range};
 
@@ -125,9 +125,9 @@ impl Report {
         let simulated_s = outcome.at.0 as f64 / 1e9;
         let mut report = Self {
             facts: Facts::new(scenario, card, outcome, seconds, &judge.judgements(), findings.violations),
-            quorum_size: (size.quorum_max < size.nodes || scenario.quorum.is_some())
+            quorum_size: (size.quorum_max < size.nodes || scenario.work.quorum.is_some())
                 .then_some(size.quorum_max),
-            load: scenario.load.to_string(),
+            load: scenario.work.load.to_string(),
             entries,
             messages_per_entry: per_entry(outcome.messages),
             messages_per_entry_min: if meter.per_entry.count == 0 { 0 } else { meter.per_entry.min },
@@ -164,8 +164,8 @@ impl Report {
     }
 
     fn formulas(&self, scenario: &Scenario, card: &Card, size: Size) -> Vec<Formula> {
-        let load = if scenario.load == Work::Low { Load::Low } else { Load::High };
-        let delay = time::nanos(scenario.setup.delay.mean()) as f64;
+        let load = if scenario.work.load == Workload::Low { Load::Low } else { Load::High };
+        let delay = time::nanos(scenario.world.delay.mean()) as f64;
         let formula = |measure: Measure| {
             let cost = card.cost(measure, load)?;
             let (min, max) = (cost.range)(size);

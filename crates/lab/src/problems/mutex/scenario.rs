@@ -1,4 +1,4 @@
-//! The scenario of the mutex problem.
+//! The work of the mutex problem, and its experiments in the simulator.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,140 +7,118 @@ use std::time::Duration;
 use conclave_algorithms::mutex::{self, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::{Card, NodeId};
-use conclave_sim::{Setup, exact, text};
+use conclave_sim::{exact, text};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
 use crate::diagram::span::{self, Span};
+use crate::experiment::{Run, flags};
 use crate::log::Log;
-use crate::problem::{self, Entry, Recorder};
+use crate::problem::{self, Entry, Problem, Recorder};
 
-/// Everything that determines a run of the mutex problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An experiment of the mutex problem in the simulator.
+pub type Scenario = Run<Work>;
+
+/// The requests, and the time in the critical section.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields)]
-pub struct Scenario {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// Network, clocks, faults, seed.
-    pub setup: Setup,
-    /// The load.
-    pub load: Work,
-    /// The number of requests over all sites.
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The times and sites of the requests: low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or
+    /// script:NODE@TIME,...
+    #[arg(long, value_name = "LOAD")]
+    pub load: Workload,
+    /// The number of requests, over all sites
+    #[arg(long, value_name = "N")]
     pub entries: u64,
-    /// The time that a site stays in the critical section.
+    /// The time that a site stays in the critical section
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::duration")]
     pub cs: Duration,
-    /// The quorums, if the algorithm uses quorums. `None`: a projective plane if one exists, else a grid.
+    /// The quorums of Maekawa: plane, grid, majority or all [default: plane if one exists, else grid]
+    #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
 }
 
-impl Default for Scenario {
+impl Default for Work {
     fn default() -> Self {
-        Self {
-            algorithm: "ricart-agrawala".into(),
-            setup: Setup::default(),
-            load: Work::Low,
-            entries: 100,
-            cs: Duration::from_millis(1),
-            quorum: None,
-        }
+        Self { load: Workload::Low, entries: 100, cs: Duration::from_millis(1), quorum: None }
     }
 }
 
 impl Scenario {
     /// The knowledge of the sites about each other.
     pub fn group<P: Mutex>(&self) -> Result<Group, String> {
-        let nodes = self.setup.nodes;
+        let nodes = self.world.nodes;
         if !P::USES_QUORUMS {
-            return match self.quorum {
+            return match self.work.quorum {
                 Some(_) => {
                     Err(format!("--quorum has no effect: {} has no quorums; leave it out", P::CARD.name))
                 }
                 None => Ok(Group::new(nodes)),
             };
         }
-        let quorum = self.quorum.unwrap_or_else(|| Quorum::default_for(nodes));
+        let quorum = self.work.quorum.unwrap_or_else(|| Quorum::default_for(nodes));
         Ok(Group { nodes, quorums: quorum.quorums(nodes)? })
     }
 }
 
-impl problem::Scenario for Scenario {
-    const PROBLEM: &'static str = "mutex";
+impl Problem for Work {
+    const NAME: &'static str = "mutex";
+    const ALGORITHM: &'static str = "ricart-agrawala";
     type Report = Report;
 
     fn cards() -> &'static [Card] {
         mutex::CARDS
     }
 
-    fn card(&self) -> Option<&'static Card> {
-        mutex::CARDS.iter().chain(mutex::LAYERED).find(|card| card.name == self.algorithm)
+    fn card(name: &str) -> Option<&'static Card> {
+        mutex::CARDS.iter().chain(mutex::LAYERED).find(|card| card.name == name)
     }
 
-    problem::accessors!();
+    fn entry(run: &Scenario) -> Option<&'static Entry<Self>> {
+        ENTRIES.iter().chain(LAYERED).find(|entry| entry.card.name == run.algorithm)
+    }
 
-    fn work(&self) -> u64 {
+    fn amount(&self) -> u64 {
         self.entries
     }
 
-    fn set_work(&mut self, work: u64) {
-        self.entries = work;
+    fn set_amount(&mut self, amount: u64) {
+        self.entries = amount;
     }
 
-    fn length(&self) -> Duration {
-        let an_entry = self.cs + self.setup.delay.mean().saturating_mul(4);
-        an_entry.saturating_mul(u32::try_from(self.entries).unwrap_or(u32::MAX))
+    fn length(run: &Scenario) -> Duration {
+        let an_entry = run.work.cs + run.world.delay.mean().saturating_mul(4);
+        an_entry.saturating_mul(u32::try_from(run.work.entries).unwrap_or(u32::MAX))
     }
 
     /// Allows for rare requests and for a token that circulates: the next entry may be far away.
-    fn patience(&self) -> Duration {
-        let next = match &self.load {
-            Work::Poisson { mean } => mean.saturating_mul(100),
-            Work::Burst { every, .. } => *every,
-            Work::Script(requests) => requests.iter().map(|(at, _)| *at).max().unwrap_or_default(),
-            Work::Low | Work::High | Work::Pair | Work::Relay => Duration::ZERO,
+    fn patience(run: &Scenario) -> Duration {
+        let next = match &run.work.load {
+            Workload::Poisson { mean } => mean.saturating_mul(100),
+            Workload::Burst { every, .. } => *every,
+            Workload::Script(requests) => requests.iter().map(|(at, _)| *at).max().unwrap_or_default(),
+            Workload::Low | Workload::High | Workload::Pair | Workload::Relay => Duration::ZERO,
         };
-        let an_entry = self.cs + self.setup.delay.mean().saturating_mul(self.setup.nodes.max(4));
+        let an_entry = run.work.cs + run.world.delay.mean().saturating_mul(run.world.nodes.max(4));
         problem::patience(an_entry).saturating_add(next)
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.setup.validate()?;
-        if let Work::Script(requests) = &self.load
-            && let Some((_, stranger)) = requests.iter().find(|(_, node)| node.0 >= self.setup.nodes)
+    fn validate(run: &Scenario) -> Result<(), String> {
+        let nodes = run.world.nodes;
+        if let Workload::Script(requests) = &run.work.load
+            && let Some((_, stranger)) = requests.iter().find(|(_, node)| node.0 >= nodes)
         {
-            return Err(format!(
-                "there is no node {}: the nodes are 0 to {}",
-                stranger.0,
-                self.setup.nodes - 1
-            ));
+            return Err(format!("there is no node {}: the nodes are 0 to {}", stranger.0, nodes - 1));
         }
-        let is_layered = mutex::LAYERED.iter().any(|card| card.name == self.algorithm);
-        if is_layered && self.setup.delay.mean() > Duration::from_secs(60) {
+        let is_layered = mutex::LAYERED.iter().any(|card| card.name == run.algorithm);
+        if is_layered && run.world.delay.mean() > Duration::from_secs(60) {
             return Err(
                 "--delay is too long for an algorithm with a heartbeat every 20ms: give at most 1m".into()
             );
         }
         Ok(())
-    }
-
-    fn flags(&self) -> Vec<String> {
-        let default = Self::default();
-        let mut flags = Vec::new();
-        if self.load != default.load {
-            flags.push(format!("--load {}", self.load));
-        }
-        if self.entries != default.entries {
-            flags.push(format!("--entries {}", self.entries));
-        }
-        if self.cs != default.cs {
-            flags.push(format!("--cs {}", exact(self.cs)));
-        }
-        flags.extend(self.quorum.map(|quorum| format!("--quorum {quorum}")));
-        flags
-    }
-
-    fn entry(&self) -> Option<&'static Entry<Self>> {
-        ENTRIES.iter().chain(LAYERED).find(|entry| entry.card.name == self.algorithm)
     }
 
     fn spans(log: &Log) -> Vec<Span> {
@@ -164,8 +142,13 @@ macro_rules! entry {
     };
 }
 
-static ENTRIES: &[Entry<Scenario>] = &mutex::each!(entry);
-static LAYERED: &[Entry<Scenario>] = &mutex::each_layered!(entry);
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: Mutex>() -> Entry<Work> {
+    entry!(P)
+}
+
+static ENTRIES: &[Entry<Work>] = &mutex::each!(entry);
+static LAYERED: &[Entry<Work>] = &mutex::each_layered!(entry);
 
 fn simulate<P: Mutex>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
     let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
@@ -176,7 +159,7 @@ fn simulate<P: Mutex>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Re
 /// The load: the times and the sites of the requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Work {
+pub enum Workload {
     /// One request at a time, from each site in turn. The next request comes when the run is quiet.
     #[default]
     Low,
@@ -203,7 +186,7 @@ pub enum Work {
     Script(Vec<(Duration, NodeId)>),
 }
 
-impl FromStr for Work {
+impl FromStr for Workload {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected low, high, pair, relay, poisson:MEAN, burst:SIZE,EVERY or \
@@ -232,7 +215,7 @@ impl FromStr for Work {
     }
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Low => f.pad("low"),
@@ -250,15 +233,15 @@ impl fmt::Display for Work {
     }
 }
 
-impl TryFrom<String> for Work {
+impl TryFrom<String> for Workload {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
 
-impl From<Work> for String {
-    fn from(work: Work) -> Self {
+impl From<Workload> for String {
+    fn from(work: Workload) -> Self {
         work.to_string()
     }
 }
@@ -268,7 +251,6 @@ mod tests {
     use conclave_sim::Order;
 
     use super::*;
-    use crate::problem::Scenario as _;
 
     #[test]
     fn a_load_is_read_as_it_is_written() {
@@ -282,7 +264,7 @@ mod tests {
             "script:0@0,1@2ms",
             "poisson:1234567ns",
         ] {
-            assert_eq!(text.parse::<Work>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
         }
         for bad in [
             "",
@@ -295,7 +277,7 @@ mod tests {
             "script:0",
             "script:x@1ms",
         ] {
-            assert!(bad.parse::<Work>().is_err(), "{bad}");
+            assert!(bad.parse::<Workload>().is_err(), "{bad}");
         }
     }
 
@@ -303,8 +285,8 @@ mod tests {
     fn the_command_line_says_only_what_differs() {
         let mut scenario = Scenario::default();
         assert_eq!(scenario.command_line(), "conclave sim mutex/ricart-agrawala --nodes 5 --seed 1");
-        scenario.load = Work::High;
-        scenario.setup.order = Order::Any;
+        scenario.work.load = Workload::High;
+        scenario.world.order = Order::Any;
         assert_eq!(
             scenario.command_line(),
             "conclave sim mutex/ricart-agrawala --nodes 5 --seed 1 --load high --order any"

@@ -8,14 +8,14 @@ use conclave_algorithms::mutex::{Command, Mutex};
 use conclave_kernel::{NodeId, Prng};
 use conclave_sim::Desk;
 
-use super::scenario::{Scenario, Work};
+use super::scenario::{Scenario, Workload};
 
 const STREAM: u64 = 0x776f_726b;
 
 /// The source of the work: issues the requests of the scenario, and releases after the time of the critical
 /// section.
 pub(super) struct Worker {
-    work: Work,
+    work: Workload,
     nodes: u32,
     ordered: u64,
     issued: u64,
@@ -55,32 +55,32 @@ const NEXT: u64 = u64::MAX;
 impl Worker {
     pub(super) fn new(scenario: &Scenario, idle_traffic: bool) -> Self {
         Self {
-            work: scenario.load.clone(),
-            nodes: scenario.setup.nodes,
-            ordered: scenario.entries,
+            work: scenario.work.load.clone(),
+            nodes: scenario.world.nodes,
+            ordered: scenario.work.entries,
             issued: 0,
             served: 0,
-            open: vec![0; scenario.setup.nodes as usize],
+            open: vec![0; scenario.world.nodes as usize],
             all_open: 0,
-            lost: vec![0; scenario.setup.nodes as usize],
+            lost: vec![0; scenario.world.nodes as usize],
             all_lost: 0,
-            section: scenario.cs,
-            delay: scenario.setup.delay.mean(),
+            section: scenario.work.cs,
+            delay: scenario.world.delay.mean(),
             idle_traffic,
-            dice: Prng::stream(scenario.setup.seed, STREAM, 0),
+            dice: Prng::stream(scenario.world.seed, STREAM, 0),
             whispers: Vec::new(),
             unheard: VecDeque::new(),
-            inside: vec![false; scenario.setup.nodes as usize],
+            inside: vec![false; scenario.world.nodes as usize],
         }
     }
 
     pub(super) fn begin<P: Mutex>(&mut self, desk: &mut Desk<'_, P, Note>) {
         match self.work.clone() {
-            Work::Low | Work::Relay => self.issue(NodeId(0), desk),
-            Work::High => (0..self.nodes).for_each(|node| self.issue(NodeId(node), desk)),
-            Work::Pair => self.issue_pair(desk),
-            Work::Poisson { .. } | Work::Burst { .. } => self.schedule(desk),
-            Work::Script(requests) => {
+            Workload::Low | Workload::Relay => self.issue(NodeId(0), desk),
+            Workload::High => (0..self.nodes).for_each(|node| self.issue(NodeId(node), desk)),
+            Workload::Pair => self.issue_pair(desk),
+            Workload::Poisson { .. } | Workload::Burst { .. } => self.schedule(desk),
+            Workload::Script(requests) => {
                 self.ordered = requests.len() as u64;
                 self.issued = self.ordered;
                 for (at, node) in requests {
@@ -117,8 +117,10 @@ impl Worker {
         }
         self.served += 1;
         match self.work {
-            Work::High => self.issue(node, desk),
-            Work::Low | Work::Pair | Work::Relay if self.idle_traffic && self.served == self.issued => {
+            Workload::High => self.issue(node, desk),
+            Workload::Low | Workload::Pair | Workload::Relay
+                if self.idle_traffic && self.served == self.issued =>
+            {
                 // Such an algorithm is never quiet. The next request comes at a random time, within one round
                 // of the ring.
                 let round = self.delay.saturating_mul(self.nodes);
@@ -139,8 +141,8 @@ impl Worker {
         }
         match self.work {
             // The chain of a relay ends if the next site is still waiting. Begin another chain.
-            Work::Low | Work::Relay => self.issue_in_turn(desk),
-            Work::Pair => self.issue_pair(desk),
+            Workload::Low | Workload::Relay => self.issue_in_turn(desk),
+            Workload::Pair => self.issue_pair(desk),
             _ => {}
         }
     }
@@ -150,19 +152,19 @@ impl Worker {
             return self.whisper(key, judge, desk);
         }
         match self.work {
-            Work::Poisson { .. } => {
+            Workload::Poisson { .. } => {
                 let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
                 self.issue(node, desk);
                 self.schedule(desk);
             }
-            Work::Burst { size, .. } => {
+            Workload::Burst { size, .. } => {
                 for _ in 0..size {
                     let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
                     self.issue(node, desk);
                 }
                 self.schedule(desk);
             }
-            Work::Pair => self.issue_pair(desk),
+            Workload::Pair => self.issue_pair(desk),
             _ => self.issue_in_turn(desk),
         }
     }
@@ -183,7 +185,7 @@ impl Worker {
         if std::mem::take(&mut self.inside[node.index()]) {
             desk.command(node, Command::Release);
         }
-        if self.work == Work::High {
+        if self.work == Workload::High {
             self.issue(node, desk);
         }
     }
@@ -208,7 +210,7 @@ impl Worker {
         self.issued += 1;
         desk.progress();
         desk.command(node, Command::Acquire);
-        if self.work == Work::Relay {
+        if self.work == Workload::Relay {
             self.whispers.push(Whisper::Says { from: node });
             desk.wake_in(Duration::ZERO, self.whispers.len() as u64 - 1);
         }
@@ -230,8 +232,8 @@ impl Worker {
             return;
         }
         let after = match self.work {
-            Work::Poisson { mean } => mean.mul_f64(-(1.0 - self.dice.unit()).ln()),
-            Work::Burst { every, .. } => every,
+            Workload::Poisson { mean } => mean.mul_f64(-(1.0 - self.dice.unit()).ln()),
+            Workload::Burst { every, .. } => every,
             _ => return,
         };
         self.wake_for_next(after, desk);

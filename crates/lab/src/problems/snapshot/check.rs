@@ -6,29 +6,30 @@ use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
 use conclave_algorithms::snapshot::{self, Application, Command, Event, Snapshot, SnapshotId};
-use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{Checker, Findings, Model, Monitor, Offer, Options};
 use conclave_kernel::{Card, Digest, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Entry, Known, bit};
+use crate::case::{self, Entry, Explored, Known, bit};
+use crate::experiment::{Experiment, Space};
 
-/// The data that determines an exploration, except its bounds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// The mutant of the algorithm; `None` for the algorithm itself.
-    pub mutant: Option<String>,
-    /// N.
-    pub nodes: u32,
-    /// The number of transfers of each site.
+/// An experiment of the snapshot problem in the checker.
+pub type Case = Experiment<Work, Space>;
+
+/// The transfers of the bank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The number of transfers of each site
+    #[arg(long, value_name = "K")]
     pub entries: u8,
-    /// The order in which messages arrive.
-    pub order: Order,
-    /// The assumption about time.
-    pub timing: Timing,
-    /// The faults that may happen.
-    pub faults: Faults,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { entries: 1 }
+    }
 }
 
 impl Case {
@@ -36,34 +37,34 @@ impl Case {
     pub fn of(card: &Card, nodes: u32, entries: u8) -> Self {
         Self {
             algorithm: card.name.into(),
-            mutant: None,
-            nodes,
-            entries,
-            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
-            timing: Timing::Async,
-            faults: Faults::default(),
+            flaw: None,
+            work: Work { entries },
+            world: Space { sync: None, ..Space::of(card, nodes) },
         }
     }
 
     /// Creates the case of an algorithm in the world of a mutant.
     pub fn in_world(algorithm: &str, world: &World) -> Self {
-        let (order, timing, faults) = case::surroundings(world);
-        let World { nodes, entries, .. } = *world;
-        Self { algorithm: algorithm.into(), mutant: None, nodes, entries, order, timing, faults }
+        Self {
+            algorithm: algorithm.into(),
+            flaw: None,
+            work: Work { entries: world.entries },
+            world: Space::of_world(world),
+        }
     }
 }
 
-impl case::Case for Case {
-    fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
-        let options =
-            Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
+impl Explored for Work {
+    const PROBLEM: &'static str = "snapshot";
+
+    fn checker(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
+        (entry(case.flaw.as_deref(), &case.algorithm)?.checker)(case, options, judges)
     }
 
-    fn properties(&self) -> Vec<Known> {
+    fn properties(case: &Case) -> Vec<Known> {
         vec![
-            Known::tested_if(self.entries > 0, CONSERVED.name, "there is no transfer"),
-            Known::tested_if(self.nodes > 1, SAME.name, "only one site has a picture"),
+            Known::tested_if(case.work.entries > 0, CONSERVED.name, "there is no transfer"),
+            Known::tested_if(case.world.nodes > 1, SAME.name, "only one site has a picture"),
             Known::tested(COMPLETE.name),
         ]
     }
@@ -88,13 +89,13 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 
 fn checker<P: Fallible + Snapshot<Bank>>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
     let model = Transfers::<Flawed<P>> {
-        nodes: case.nodes,
-        transfers: case.entries,
-        about: serde_json::to_string(case).map_err(|error| error.to_string())?,
+        nodes: case.world.nodes,
+        transfers: case.work.entries,
+        about: case::about(case),
         make: |me, nodes, app, flaw| Flawed::new(P::new(me, nodes, app), flaw),
-        flaw: case.mutant.clone().unwrap_or_default(),
+        flaw: case.flaw.clone().unwrap_or_default(),
     };
-    Checker::new(model, options).map_err(|error| error.to_string())
+    Checker::new(model, &case.world.options(options)).map_err(|error| error.to_string())
 }
 
 /// A bank whose sites may each make a number of transfers, to the next site, at any moment; and of which any

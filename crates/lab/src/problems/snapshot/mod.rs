@@ -9,7 +9,7 @@
 //! | `play` | the acts of the applications, and their states in words |
 //! | `report` | [`Report`]: the snapshots, the figures and the verdicts of one run |
 
-pub(crate) mod check;
+pub mod check;
 pub mod compare;
 mod equivalent;
 mod play;
@@ -27,10 +27,10 @@ use conclave_sim::{Desk, Director, End, Recording, World};
 pub use check::{Case, HALFWAY, ON_ITS_WAY, Transfers};
 pub use equivalent::Equivalent;
 pub use report::{InTransit, Report, Shown};
-pub use scenario::{App, Scenario, Shot};
+pub use scenario::{App, Scenario, Shot, Work};
 
 use crate::log::Log;
-use crate::problem::{self, Scenario as _};
+use crate::problem;
 use play::Played;
 
 /// Runs a scenario of one algorithm whose sites `make` creates.
@@ -40,13 +40,13 @@ pub(crate) fn run_made<A: Played, P: Snapshot<A>>(
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
-    problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
-    let nodes = scenario.setup.nodes;
+    problem::refuse_size(scenario.world.nodes, &P::CARD, &[])?;
+    let nodes = scenario.world.nodes;
     let make = scenario.clone();
-    let mut world = World::new(scenario.setup.clone(), Problem::<A>::new(scenario), move |me| {
+    let mut world = World::new(scenario.world.clone(), Problem::<A>::new(scenario), move |me| {
         make_site(me, nodes, A::make(&make))
     });
-    let explains = scenario.acts <= equivalent::MOST_ACTS && nodes <= equivalent::MOST_NODES;
+    let explains = scenario.work.acts <= equivalent::MOST_ACTS && nodes <= equivalent::MOST_NODES;
     if record || explains {
         world = world.recording(scenario.header());
     }
@@ -96,14 +96,14 @@ const MOST_DESCRIBED: usize = 16;
 impl<A: Played> Problem<A> {
     fn new(scenario: &Scenario) -> Self {
         Self {
-            judge: Judge::new(scenario.setup.nodes),
+            judge: Judge::new(scenario.world.nodes),
             shots: scenario.shots(),
             timings: BTreeMap::new(),
             kinds: BTreeMap::new(),
-            acts_left: scenario.acts,
-            gap_ns: conclave_kernel::time::nanos(scenario.gap),
-            nodes: scenario.setup.nodes,
-            dice: Prng::stream(scenario.setup.seed, STREAM, 0),
+            acts_left: scenario.work.acts,
+            gap_ns: conclave_kernel::time::nanos(scenario.work.gap),
+            nodes: scenario.world.nodes,
+            dice: Prng::stream(scenario.world.seed, STREAM, 0),
             violations: Vec::new(),
             now: Time::ZERO,
         }

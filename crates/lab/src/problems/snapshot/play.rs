@@ -39,11 +39,11 @@ fn other(me: NodeId, nodes: u32, dice: &mut Prng) -> NodeId {
 
 impl Played for Bank {
     fn make(scenario: &Scenario) -> Self {
-        Self { balance: scenario.balance }
+        Self { balance: scenario.work.balance }
     }
 
     fn total(scenario: &Scenario) -> Option<u64> {
-        scenario.balance.checked_mul(u64::from(scenario.setup.nodes))
+        scenario.work.balance.checked_mul(u64::from(scenario.world.nodes))
     }
 
     /// A transfer of up to a quarter of what is there.

@@ -80,7 +80,7 @@ impl Report {
         let violations = problem.violations.clone();
         let facts = Facts::new(scenario, &P::CARD, outcome, seconds, &problem.judge.judgements(), violations);
         let own: u64 = problem.kinds.iter().filter(|(kind, _)| **kind != "APP").map(|(_, count)| count).sum();
-        let nodes = scenario.setup.nodes;
+        let nodes = scenario.world.nodes;
         let size = Size { nodes, quorum_min: nodes, quorum_max: nodes };
         let formula = P::CARD.cost(Measure::Messages, Load::Low).map(|cost| {
             let (min, max) = (cost.range)(size);
@@ -92,8 +92,8 @@ impl Report {
         };
         Self {
             facts,
-            app: scenario.app.to_string(),
-            acts: scenario.acts,
+            app: scenario.work.app.to_string(),
+            acts: scenario.work.acts,
             snapshots: problem.judge.pictures().map(shown).collect(),
             messages_by_kind: problem.kinds.clone(),
             messages_per_snapshot: own as f64 / (problem.timings.len().max(1) as f64),
@@ -127,7 +127,7 @@ impl Shown {
             }
         }
         let shot = shots.get((picture.id.0 as usize).wrapping_sub(1));
-        let complete = timing.filter(|timing| timing.sites == scenario.setup.nodes);
+        let complete = timing.filter(|timing| timing.sites == scenario.world.nodes);
         let state = |state: &A| serde_json::to_value(state).unwrap_or(serde_json::Value::Null);
         Self {
             id: picture.id,

@@ -1,4 +1,4 @@
-//! The scenario of the snapshot problem.
+//! The work of the snapshot problem, and its experiments in the simulator.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,43 +6,49 @@ use std::time::Duration;
 
 use conclave_algorithms::snapshot::bank::Bank;
 use conclave_algorithms::snapshot::heap::Heap;
-use conclave_algorithms::snapshot::work::Work;
+use conclave_algorithms::snapshot::work::Work as Tasks;
 use conclave_algorithms::snapshot::{self, Snapshot};
 use conclave_kernel::{Card, NodeId};
-use conclave_sim::{Setup, exact, text};
+use conclave_sim::{exact, text};
 use serde::{Deserialize, Serialize};
 
 use super::play::Played;
 use super::{Report, run_made};
-use crate::problem::{self, Entry, Recorder};
+use crate::experiment::{Run, flags};
+use crate::problem::{self, Entry, Problem, Recorder};
 
-/// Everything that determines a run of the snapshot problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An experiment of the snapshot problem in the simulator.
+pub type Scenario = Run<Work>;
+
+/// The application, its acts, and the snapshots.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields)]
-pub struct Scenario {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// Network, clocks, faults, seed.
-    pub setup: Setup,
-    /// The application.
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The application whose state is recorded: bank, work or heap
+    #[arg(long, value_name = "APP")]
     pub app: App,
-    /// The initial balance of each account.
+    /// The initial balance of each account
+    #[arg(long, value_name = "N")]
     pub balance: u64,
-    /// The number of acts over all sites.
+    /// The number of acts (transfers in the bank), over all sites
+    #[arg(long, value_name = "N")]
     pub acts: u64,
-    /// The mean time from one act to the next.
+    /// The mean time from one act to the next
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::duration")]
     pub gap: Duration,
-    /// The snapshots; the first has number 1. If the list is empty, the first site starts one halfway. If the
-    /// application has a stable property, it starts another one after the end of the work.
+    /// The site that starts a snapshot, and the time: NODE@TIME, or NODE+NODE@TIME for several sites at once;
+    /// may be repeated [default: 0, halfway, and again after the end of the work if the application has a
+    /// stable property]
+    #[arg(long = "snapshot", value_name = "SNAPSHOT")]
+    #[serde(rename = "snapshot")]
     pub snapshots: Vec<Shot>,
 }
 
-impl Default for Scenario {
+impl Default for Work {
     fn default() -> Self {
         Self {
-            algorithm: "chandy-lamport".into(),
-            setup: Setup::default(),
             app: App::Bank,
             balance: 200,
             acts: 100,
@@ -55,100 +61,72 @@ impl Default for Scenario {
 impl Scenario {
     /// Returns the snapshots of the run.
     pub(super) fn shots(&self) -> Vec<Shot> {
-        if !self.snapshots.is_empty() {
-            return self.snapshots.clone();
+        if !self.work.snapshots.is_empty() {
+            return self.work.snapshots.clone();
         }
-        let acts = u32::try_from(self.acts).unwrap_or(u32::MAX);
-        let work = self.gap.saturating_mul(acts);
+        let acts = u32::try_from(self.work.acts).unwrap_or(u32::MAX);
+        let work = self.work.gap.saturating_mul(acts);
         let halfway = Shot { at: work / 2, nodes: vec![NodeId(0)] };
         // A task is at most eight units of a millisecond. In this time, even a single site completes all
         // tasks.
         let done = work.saturating_add(Duration::from_millis(10).saturating_mul(acts));
         let after = Shot { at: done, nodes: vec![NodeId(0)] };
-        if self.app == App::Bank { vec![halfway] } else { vec![halfway, after] }
+        if self.work.app == App::Bank { vec![halfway] } else { vec![halfway, after] }
     }
 }
 
-impl problem::Scenario for Scenario {
-    const PROBLEM: &'static str = "snapshot";
+impl Problem for Work {
+    const NAME: &'static str = "snapshot";
+    const ALGORITHM: &'static str = "chandy-lamport";
     type Report = Report;
 
     fn cards() -> &'static [Card] {
         snapshot::CARDS
     }
 
-    problem::accessors!();
+    fn entry(run: &Scenario) -> Option<&'static Entry<Self>> {
+        let entries = match run.work.app {
+            App::Bank => entries::<Bank>(),
+            App::Work => entries::<Tasks>(),
+            App::Heap => entries::<Heap>(),
+        };
+        entries.iter().find(|entry| entry.card.name == run.algorithm)
+    }
 
-    fn work(&self) -> u64 {
+    fn amount(&self) -> u64 {
         self.acts
     }
 
-    fn set_work(&mut self, work: u64) {
-        self.acts = work;
+    fn set_amount(&mut self, amount: u64) {
+        self.acts = amount;
     }
 
-    fn length(&self) -> Duration {
-        let last = self.shots().iter().map(|shot| shot.at).max().unwrap_or_default();
-        last.saturating_add(self.setup.delay.mean().saturating_mul(4))
+    fn length(run: &Scenario) -> Duration {
+        let last = run.shots().iter().map(|shot| shot.at).max().unwrap_or_default();
+        last.saturating_add(run.world.delay.mean().saturating_mul(4))
     }
 
     /// Allows for large gaps between acts and snapshots.
-    fn patience(&self) -> Duration {
-        let last = self.shots().iter().map(|shot| shot.at).max().unwrap_or_default();
-        problem::patience(self.gap + self.setup.delay.mean()).saturating_add(last)
+    fn patience(run: &Scenario) -> Duration {
+        let last = run.shots().iter().map(|shot| shot.at).max().unwrap_or_default();
+        problem::patience(run.work.gap + run.world.delay.mean()).saturating_add(last)
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn validate(run: &Scenario) -> Result<(), String> {
         const MOST_SNAPSHOTS: usize = 1_000;
-        self.setup.validate()?;
-        if self.app == App::Bank && self.balance.checked_mul(u64::from(self.setup.nodes)).is_none() {
-            let most = u64::MAX / u64::from(self.setup.nodes);
-            return Err(format!(
-                "--balance is too large for {} accounts: give at most {most}",
-                self.setup.nodes
-            ));
+        let (work, nodes) = (&run.work, run.world.nodes);
+        if work.app == App::Bank && work.balance.checked_mul(u64::from(nodes)).is_none() {
+            let most = u64::MAX / u64::from(nodes);
+            return Err(format!("--balance is too large for {nodes} accounts: give at most {most}"));
         }
-        let strangers = self.snapshots.iter().flat_map(|shot| &shot.nodes);
-        if let Some(stranger) = strangers.into_iter().find(|node| node.0 >= self.setup.nodes) {
-            return Err(format!(
-                "there is no node {}: the nodes are 0 to {}",
-                stranger.0,
-                self.setup.nodes - 1
-            ));
+        let mut strangers = work.snapshots.iter().flat_map(|shot| &shot.nodes);
+        if let Some(stranger) = strangers.find(|node| node.0 >= nodes) {
+            return Err(format!("there is no node {}: the nodes are 0 to {}", stranger.0, nodes - 1));
         }
-        if self.snapshots.len() > MOST_SNAPSHOTS {
+        if work.snapshots.len() > MOST_SNAPSHOTS {
             return Err(format!("too many snapshots: give at most {MOST_SNAPSHOTS}"));
         }
         Ok(())
-    }
-
-    fn flags(&self) -> Vec<String> {
-        let default = Self::default();
-        let mut flags = Vec::new();
-        if self.app != default.app {
-            flags.push(format!("--app {}", self.app));
-        }
-        if self.balance != default.balance {
-            flags.push(format!("--balance {}", self.balance));
-        }
-        if self.acts != default.acts {
-            flags.push(format!("--acts {}", self.acts));
-        }
-        if self.gap != default.gap {
-            flags.push(format!("--gap {}", exact(self.gap)));
-        }
-        // The flags always list the snapshots, because the default times depend on the amount of work.
-        flags.extend(self.snapshots.iter().map(|shot| format!("--snapshot {shot}")));
-        flags
-    }
-
-    fn entry(&self) -> Option<&'static Entry<Self>> {
-        let entries = match self.app {
-            App::Bank => entries::<Bank>(),
-            App::Work => entries::<Work>(),
-            App::Heap => entries::<Heap>(),
-        };
-        entries.iter().find(|entry| entry.card.name == self.algorithm)
     }
 }
 
@@ -159,7 +137,7 @@ macro_rules! entry {
 }
 
 /// Returns the algorithms around an application.
-fn entries<A: Played>() -> &'static [Entry<Scenario>] {
+fn entries<A: Played>() -> &'static [Entry<Work>] {
     const { &snapshot::each!(entry, A) }
 }
 
@@ -250,7 +228,6 @@ impl From<Shot> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::Scenario as _;
 
     #[test]
     fn a_snapshot_is_read_as_it_is_written() {
@@ -266,8 +243,8 @@ mod tests {
     fn the_command_line_says_only_what_differs() {
         let mut scenario = Scenario::default();
         assert_eq!(scenario.command_line(), "conclave sim snapshot/chandy-lamport --nodes 5 --seed 1");
-        scenario.app = App::Heap;
-        scenario.snapshots = vec!["0+1@2ms".parse().unwrap()];
+        scenario.work.app = App::Heap;
+        scenario.work.snapshots = vec!["0+1@2ms".parse().unwrap()];
         assert_eq!(
             scenario.command_line(),
             "conclave sim snapshot/chandy-lamport --nodes 5 --seed 1 --app heap --snapshot 0+1@2ms"

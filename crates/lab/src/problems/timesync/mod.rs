@@ -24,10 +24,16 @@ use conclave_sim::{Desk, Director, Limits, Recording, World};
 
 pub use meter::Moment;
 pub use report::Report;
-pub use scenario::Scenario;
+pub use scenario::{Scenario, Work};
 
-use crate::problem::{self, Scenario as _};
+use crate::added::Algorithm;
+use crate::problem;
 use meter::Meter;
+
+/// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
+pub fn entry<P: TimeSync>() -> Algorithm {
+    Algorithm::new(scenario::entry_of::<P>())
+}
 
 /// Runs a scenario of one algorithm. Records a trace if `record` is set. The type alone chooses the
 /// algorithm, because a mutant is not in the catalogue.
@@ -38,11 +44,11 @@ pub fn run_algorithm<P: TimeSync>(
     scenario.validate()?;
     // A round of these algorithms needs memory for every pair of sites.
     if [<timesync::Berkeley>::CARD.name, <timesync::BerkeleyRing>::CARD.name].contains(&P::CARD.name) {
-        problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
+        problem::refuse_size(scenario.world.nodes, &P::CARD, &[])?;
     }
     let group = scenario.group(&P::CARD);
     let problem = Problem::new::<P>(scenario, &group);
-    let setup = scenario.world(&P::CARD);
+    let setup = scenario.setup(&P::CARD);
     let mut world = World::new(setup, problem, move |me| P::new(me, &group));
     if record {
         world = world.recording(scenario.header());
@@ -104,7 +110,7 @@ impl Problem {
             group: group.clone(),
             reach: Reach::of(&P::CARD),
             every: scenario.sample_every(),
-            left: scenario.samples,
+            left: scenario.work.samples,
         }
     }
 

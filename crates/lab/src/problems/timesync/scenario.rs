@@ -1,4 +1,4 @@
-//! The scenario of the timesync problem.
+//! The work of the timesync problem, and its experiments in the simulator.
 
 use std::time::Duration;
 
@@ -8,34 +8,43 @@ use conclave_algorithms::timesync::{
     self, Averaged, Cristian, Group, Intersected, Minimum, Narrowest, TimeSync, cristian,
 };
 use conclave_kernel::{Card, NodeId, time};
-use conclave_sim::{Clocks, Delay, FaultKind, Setup, exact};
+use conclave_sim::{Clocks, Delay, FaultKind, Setup};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
-use crate::problem::{self, Entry, Recorder};
+use crate::experiment::{Run, flags};
+use crate::problem::{self, Entry, Problem, Recorder};
 
-/// Everything that determines a run of the timesync problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An experiment of the timesync problem in the simulator.
+pub type Scenario = Run<Work>;
+
+/// The comparisons of clocks, the measurements, and the servers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(default, deny_unknown_fields)]
-pub struct Scenario {
-    /// The algorithm's name.
-    pub algorithm: String,
-    /// Network, clocks, faults, seed.
-    pub setup: Setup,
-    /// The time from one comparison of clocks to the next.
+#[command(next_help_heading = "The work")]
+pub struct Work {
+    /// The time from one comparison of clocks to the next; dtp has 1280ns
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::duration")]
     pub every: Duration,
-    /// The number of measurements of each site's clock, about three per comparison.
+    /// The number of measurements of each site's clock, about three per comparison
+    #[arg(long, value_name = "N")]
     pub samples: u64,
-    /// The number of readings in one comparison, if the algorithm reads more than once.
+    /// The number of clock readings in one comparison
+    #[arg(long, value_name = "N")]
     pub probes: u32,
-    /// Marzullo: the number of time servers, which are the first sites.
+    /// The number of time servers of Marzullo, which are the first sites
+    #[arg(long, value_name = "N")]
     pub servers: u32,
-    /// Marzullo: the number of servers with a wrong clock, which are the last servers.
+    /// The number of time servers of Marzullo with a wrong clock, which are the last servers
+    #[arg(long, value_name = "N")]
     pub liars: u32,
-    /// NTP and DTP: the number of children of each site in the tree; 1 is a chain.
+    /// The number of children of each site in the tree of ntp and dtp; 1 is a chain, which dtp has
+    #[arg(long, value_name = "N")]
     pub fanout: u32,
-    /// Cristian: the largest error of a reading that is accepted. After a worse reading, the site asks again.
+    /// The largest error of a reading that cristian accepts. It repeats a worse reading, at most --probes
+    /// times [default: any error]
+    #[arg(long, value_name = "D", value_parser = flags::duration)]
     #[serde(with = "conclave_sim::text::optional_duration")]
     pub wanted: Option<Duration>,
 }
@@ -43,13 +52,9 @@ pub struct Scenario {
 /// The delay of a cable of 100 m.
 const WIRE: Delay = Delay::Constant(Duration::from_nanos(500));
 
-impl Default for Scenario {
+impl Default for Work {
     fn default() -> Self {
-        let clocks = Clocks { skew: Duration::from_millis(100), drift_ppm: 100, ..Clocks::default() };
-        let delay = Delay::Uniform(Duration::from_micros(200), Duration::from_millis(5));
         Self {
-            algorithm: "cristian".into(),
-            setup: Setup { delay, clocks, ..Setup::default() },
             every: Duration::from_secs(1),
             samples: 200,
             probes: 4,
@@ -66,21 +71,21 @@ impl Scenario {
     pub fn group(&self, card: &Card) -> Group {
         Group {
             servers: self.servers_of(card),
-            faulty: self.liars,
-            fanout: self.fanout,
-            period: self.every,
-            probes: self.probes,
-            drift_ppm: self.setup.clocks.drift_ppm,
+            faulty: self.work.liars,
+            fanout: self.work.fanout,
+            period: self.work.every,
+            probes: self.work.probes,
+            drift_ppm: self.world.clocks.drift_ppm,
             minimum: self.minimum(),
-            wanted: self.wanted,
-            ..Group::new(self.setup.nodes)
+            wanted: self.work.wanted,
+            ..Group::new(self.world.nodes)
         }
     }
 
     /// Returns the setup of a run: the time servers have the true time, except those with a wrong clock.
-    pub(super) fn world(&self, card: &Card) -> Setup {
-        let mut setup = self.setup.clone();
-        let liars = if is_marzullo(card) { self.liars } else { 0 };
+    pub(super) fn setup(&self, card: &Card) -> Setup {
+        let mut setup = self.world.clone();
+        let liars = if is_marzullo(card) { self.work.liars } else { 0 };
         setup.clocks.exact = self.servers_of(card) - liars;
         setup
     }
@@ -89,7 +94,7 @@ impl Scenario {
     pub(super) fn servers_of(&self, card: &Card) -> u32 {
         match () {
             () if !is_external(card) => 0,
-            () if is_marzullo(card) => self.servers,
+            () if is_marzullo(card) => self.work.servers,
             () => 1,
         }
     }
@@ -97,12 +102,12 @@ impl Scenario {
     /// Returns the time from one measurement to the next. It is no simple fraction of the time between
     /// comparisons.
     pub(super) fn sample_every(&self) -> Duration {
-        self.every * 37 / 100
+        self.work.every * 37 / 100
     }
 
     /// Rejects a step of a clock that must be exact: that of a time server, or of dtp.
     fn validate_steps(&self) -> Result<(), String> {
-        let stepped = self.setup.faults.iter().filter_map(|fault| match fault.kind {
+        let stepped = self.world.faults.iter().filter_map(|fault| match fault.kind {
             FaultKind::Step { node, .. } => Some(node),
             _ => None,
         });
@@ -125,11 +130,11 @@ impl Scenario {
     fn validate_patience(&self) -> Result<(), String> {
         let is_cristian = CRISTIANS.contains(&self.algorithm.as_str());
         let Some(round_trip) = self.shortest_round_trip().filter(|_| is_cristian) else { return Ok(()) };
-        let patience = cristian::patience(self.every, self.probes);
+        let patience = cristian::patience(self.work.every, self.work.probes);
         if patience > round_trip {
             return Ok(());
         }
-        let questions = self.probes.saturating_add(1);
+        let questions = self.work.probes.saturating_add(1);
         Err(format!(
             "{} gives up a request after {}, but the shortest round trip takes {}: raise --every above {}, or lower \
              --probes or --delay",
@@ -144,17 +149,17 @@ impl Scenario {
     fn shortest_round_trip(&self) -> Option<Duration> {
         let server = NodeId(0);
         let one_way = |from, to| {
-            let link = self.setup.links.iter().rev().find(|link| (link.from, link.to) == (from, to));
-            shortest(link.map_or(self.setup.delay, |link| link.delay))
+            let link = self.world.links.iter().rev().find(|link| (link.from, link.to) == (from, to));
+            shortest(link.map_or(self.world.delay, |link| link.delay))
         };
-        let clients = (1..self.setup.nodes).map(NodeId);
+        let clients = (1..self.world.nodes).map(NodeId);
         clients.map(|client| one_way(client, server).saturating_add(one_way(server, client))).min()
     }
 
     /// Returns the shortest delay of a message.
     fn minimum(&self) -> Minimum {
-        let links = self.setup.links.iter().map(|link| link.delay);
-        Minimum::both(links.chain([self.setup.delay]).map(shortest).min().unwrap_or_default())
+        let links = self.world.links.iter().map(|link| link.delay);
+        Minimum::both(links.chain([self.world.delay]).map(shortest).min().unwrap_or_default())
     }
 }
 
@@ -179,101 +184,72 @@ fn is_marzullo(card: &Card) -> bool {
     card.name == timesync::Marzullo::CARD.name
 }
 
-impl problem::Scenario for Scenario {
-    const PROBLEM: &'static str = "timesync";
+impl Problem for Work {
+    const NAME: &'static str = "timesync";
+    const ALGORITHM: &'static str = "cristian";
     const REPORTS_PROGRESS: bool = false;
     type Report = Report;
+
+    fn setup() -> Setup {
+        let clocks = Clocks { skew: Duration::from_millis(100), drift_ppm: 100, ..Clocks::default() };
+        let delay = Delay::Uniform(Duration::from_micros(200), Duration::from_millis(5));
+        Setup { delay, clocks, ..Setup::default() }
+    }
 
     fn cards() -> &'static [Card] {
         timesync::CARDS
     }
 
-    fn algorithm(&self) -> &str {
-        &self.algorithm
+    fn entry(run: &Scenario) -> Option<&'static Entry<Self>> {
+        ENTRIES.iter().find(|entry| entry.card.name == run.algorithm)
     }
 
     /// DTP runs on cables, a hundred thousand times faster than the others. It sets its own network: a chain
     /// of cables with a beacon every 200 ticks.
-    fn set_algorithm(&mut self, name: &str) {
-        name.clone_into(&mut self.algorithm);
-        if name == timesync::Dtp::CARD.name {
-            self.setup.delay = WIRE;
-            self.setup.clocks.skew = self.setup.clocks.skew.min(Duration::from_micros(100));
-            self.every = ticks(200);
-            self.fanout = 1;
+    fn choose(run: &mut Scenario, algorithm: &str) {
+        algorithm.clone_into(&mut run.algorithm);
+        if algorithm == timesync::Dtp::CARD.name {
+            run.world.delay = WIRE;
+            run.world.clocks.skew = run.world.clocks.skew.min(Duration::from_micros(100));
+            run.work.every = ticks(200);
+            run.work.fanout = 1;
         }
     }
 
-    fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
-    fn setup_mut(&mut self) -> &mut Setup {
-        &mut self.setup
-    }
-
-    fn work(&self) -> u64 {
+    fn amount(&self) -> u64 {
         self.samples
     }
 
-    fn set_work(&mut self, work: u64) {
-        self.samples = work;
+    fn set_amount(&mut self, amount: u64) {
+        self.samples = amount;
     }
 
-    fn length(&self) -> Duration {
-        self.sample_every().saturating_mul(u32::try_from(self.samples).unwrap_or(u32::MAX))
+    fn length(run: &Scenario) -> Duration {
+        run.sample_every().saturating_mul(u32::try_from(run.work.samples).unwrap_or(u32::MAX))
     }
 
-    fn validate(&self) -> Result<(), String> {
-        self.setup.validate()?;
-        problem::refuse_budget(&self.setup, "--samples")?;
-        if self.every < Duration::from_nanos(1_000) {
+    fn validate(run: &Scenario) -> Result<(), String> {
+        let (work, nodes) = (&run.work, run.world.nodes);
+        problem::refuse_budget(&run.world, "--samples")?;
+        if work.every < Duration::from_nanos(1_000) {
             return Err("--every is too short: give at least 1us".into());
         }
-        if self.probes == 0 || self.probes > 1_000 {
+        if work.probes == 0 || work.probes > 1_000 {
             return Err("--probes is out of range: give 1 to 1000".into());
         }
-        if self.fanout == 0 {
+        if work.fanout == 0 {
             return Err("--fanout is 0: give at least 1".into());
         }
-        let marzullo = self.algorithm == timesync::Marzullo::CARD.name;
-        if marzullo && self.servers >= self.setup.nodes {
-            return Err(format!(
-                "--servers is too large: of {} nodes, at most {} can be servers",
-                self.setup.nodes,
-                self.setup.nodes - 1
-            ));
+        let is_marzullo = run.algorithm == timesync::Marzullo::CARD.name;
+        if is_marzullo && work.servers >= nodes {
+            let most = nodes - 1;
+            return Err(format!("--servers is too large: of {nodes} nodes, at most {most} can be servers"));
         }
-        if marzullo && self.liars >= self.servers {
+        if is_marzullo && work.liars >= work.servers {
             return Err("--liars is too large: at least 1 server must have the true time".into());
         }
-        self.validate_patience()?;
-        self.validate_steps()
-    }
-
-    fn flags(&self) -> Vec<String> {
-        let default = Self::default();
-        let mut flags = Vec::new();
-        if self.every != default.every {
-            flags.push(format!("--every {}", exact(self.every)));
-        }
-        if self.samples != default.samples {
-            flags.push(format!("--samples {}", self.samples));
-        }
-        let counts = [
-            ("probes", self.probes, default.probes),
-            ("servers", self.servers, default.servers),
-            ("liars", self.liars, default.liars),
-            ("fanout", self.fanout, default.fanout),
-        ];
-        let different = counts.into_iter().filter(|(_, value, default)| value != default);
-        flags.extend(different.map(|(name, value, _)| format!("--{name} {value}")));
-        flags.extend(self.wanted.map(|wanted| format!("--wanted {}", exact(wanted))));
-        flags
-    }
-
-    fn entry(&self) -> Option<&'static Entry<Self>> {
-        ENTRIES.iter().find(|entry| entry.card.name == self.algorithm)
+        run.validate_patience()?;
+        run.validate_steps()
     }
 }
 
@@ -283,7 +259,12 @@ macro_rules! entry {
     };
 }
 
-static ENTRIES: &[Entry<Scenario>] = &timesync::each!(entry);
+/// Returns the entry of an algorithm of another crate.
+pub(super) fn entry_of<P: TimeSync>() -> Entry<Work> {
+    entry!(P)
+}
+
+static ENTRIES: &[Entry<Work>] = &timesync::each!(entry);
 
 fn simulate<P: TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
     let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
@@ -294,22 +275,21 @@ fn simulate<P: TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::Scenario as _;
 
     #[test]
     fn the_command_line_says_only_what_differs() {
         let mut scenario = Scenario::default();
         assert_eq!(scenario.command_line(), "conclave sim timesync/cristian --nodes 5 --seed 1");
-        scenario.liars = 1;
+        scenario.work.liars = 1;
         assert!(scenario.command_line().ends_with("--liars 1"));
-        scenario.wanted = Some(Duration::from_micros(800));
+        scenario.work.wanted = Some(Duration::from_micros(800));
         assert!(scenario.command_line().ends_with("--liars 1 --wanted 800us"));
     }
 
     #[test]
     fn dtp_brings_its_own_world_and_the_command_line_says_so() {
         let mut scenario = Scenario::default();
-        scenario.set_algorithm("dtp");
+        Work::choose(&mut scenario, "dtp");
         let line = scenario.command_line();
         assert!(line.contains("--every 1280ns") && line.contains("--delay constant:500ns"), "{line}");
     }
@@ -318,8 +298,8 @@ mod tests {
     fn a_time_server_and_an_oscillator_do_not_step() {
         let refused = |algorithm: &str, step: &str| {
             let mut scenario = Scenario::default();
-            scenario.set_algorithm(algorithm);
-            scenario.setup.faults.push(conclave_sim::Fault::parse_step(step).unwrap());
+            Work::choose(&mut scenario, algorithm);
+            scenario.world.faults.push(conclave_sim::Fault::parse_step(step).unwrap());
             scenario.validate().is_err()
         };
         assert!(refused("cristian", "0@5s,+1ms") && !refused("cristian", "1@5s,+1ms"));
@@ -330,9 +310,9 @@ mod tests {
     #[test]
     fn a_client_that_gives_up_before_any_reply_can_arrive_is_refused() {
         let with = |algorithm: &str, delay: &str, every: u64| {
-            let mut scenario = Scenario { every: Duration::from_millis(every), ..Scenario::default() };
-            scenario.set_algorithm(algorithm);
-            scenario.setup.delay = delay.parse().unwrap();
+            let mut scenario = Scenario::default().with(|work| work.every = Duration::from_millis(every));
+            Work::choose(&mut scenario, algorithm);
+            scenario.world.delay = delay.parse().unwrap();
             scenario
         };
         for algorithm in CRISTIANS {
@@ -345,19 +325,19 @@ mod tests {
         }
         assert!(with("marzullo", "constant:200ms", 1_000).validate().is_ok(), "it waits for a whole round");
         let mut one_is_near = with("cristian", "constant:200ms", 1_000);
-        one_is_near.setup.links = vec!["0>2=constant:1ms".parse().unwrap()];
+        one_is_near.world.links = vec!["0>2=constant:1ms".parse().unwrap()];
         assert!(one_is_near.validate().is_err(), "the question takes long");
-        one_is_near.setup.links.push("2>0=constant:1ms".parse().unwrap());
+        one_is_near.world.links.push("2>0=constant:1ms".parse().unwrap());
         assert!(one_is_near.validate().is_ok());
     }
 
     #[test]
     fn a_group_of_servers_only_is_refused() {
-        let mut scenario = Scenario { algorithm: "marzullo".into(), servers: 5, ..Scenario::default() };
+        let mut scenario = Scenario::of("marzullo").with(|work| work.servers = 5);
         assert!(scenario.validate().is_err());
-        scenario.servers = 4;
+        scenario.work.servers = 4;
         assert!(scenario.validate().is_ok());
-        scenario.liars = 4;
+        scenario.work.liars = 4;
         assert!(scenario.validate().is_err());
     }
 }

@@ -12,8 +12,8 @@ mod table;
 
 use conclave_kernel::{Card, NodeId};
 
-use super::flawed::{Fallible, Flawed};
 use crate::election::{Election, Group};
+use crate::mutants::flawed::{Fallible, Flawed};
 
 pub use table::MUTANTS;
 

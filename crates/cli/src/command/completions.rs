@@ -41,6 +41,10 @@ pub fn run(args: &Args) -> Done {
         tree = named.offer(tree);
     }
     clap_complete::generate(args.shell, &mut tree, "conclave", &mut text);
+    #[cfg(feature = "lab")]
+    if args.shell == Shell::Bash {
+        text = crate::command::lab::with_mutants_of_algorithm(&String::from_utf8_lossy(&text)).into_bytes();
+    }
     if args.shell == Shell::Fish {
         // The generator leaves out arguments without a flag.
         names.iter().for_each(|named| text.extend_from_slice(named.for_fish(&tree).as_bytes()));

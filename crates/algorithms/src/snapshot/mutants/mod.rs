@@ -12,7 +12,7 @@ mod table;
 
 use conclave_kernel::{Card, NodeId};
 
-use super::flawed::{Fallible, Flawed};
+use crate::mutants::flawed::{Fallible, Flawed};
 use crate::snapshot::Snapshot;
 use crate::snapshot::bank::Bank;
 

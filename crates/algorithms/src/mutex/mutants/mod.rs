@@ -16,7 +16,7 @@ mod tokens;
 
 use conclave_kernel::{Card, NodeId};
 
-use super::flawed::{Fallible, Flawed};
+use crate::mutants::flawed::{Fallible, Flawed};
 use crate::mutex::{Bill, Group, Mutex};
 
 pub use table::MUTANTS;

@@ -1,8 +1,9 @@
-//! The mutant zoo: every wrong variant is looked at where it should be caught.
+//! The examination of the mutants: each runs in the world in which it should be caught.
 //!
-//! A mutant that is caught by nothing says that the check is too weak, and a correct algorithm that is "caught" says
-//! that it is wrong: both happen here, and [`honest`] runs every algorithm through the worlds of its own mutants.
-//! The zoo knows no problem; each problem's mutants come from [`mutants::all`], and the problem says how they are run.
+//! A mutant that is caught by nothing says that the check is too weak, and a correct algorithm that is
+//! "caught" says that it is wrong: both happen here, and [`honest`] runs every algorithm through the worlds
+//! of its own mutants. This module knows no problem: the mutants come from [`mutants::all`], and their
+//! problem determines how they are run.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use serde::Serialize;
 use crate::case;
 use crate::problem::Facts;
 use crate::problems::mutex::check::Judged;
-use crate::problems::mutex::{Scenario, Work, run_made};
+use crate::problems::mutex::{Scenario, Workload, run_made};
 use crate::problems::snapshot;
 
 /// What came of looking at a mutant. The names are those of the JSON object.
@@ -52,6 +53,8 @@ pub struct Finding {
     pub published_steps: Option<u32>,
     /// If it is harmless: the messages of all executions, the correct algorithm's first.
     pub messages: Option<[Messages; 2]>,
+    /// The command that explores the mutant in its world; `None` if the simulator ran it.
+    pub command: Option<String>,
 }
 
 /// The fewest and the most messages of all executions.
@@ -77,7 +80,7 @@ impl Finding {
 }
 
 /// Looks at a mutant, with so many threads.
-pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> {
+pub fn examine(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> {
     let mut finding = Finding {
         name: mutant.name,
         algorithm: mutant.path().to_string(),
@@ -92,6 +95,7 @@ pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> 
         steps: None,
         published_steps: mutant.published_steps,
         messages: None,
+        command: None,
     };
     match mutant.catch {
         Catch::Check { world, states } => {
@@ -99,6 +103,7 @@ pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> 
             let flawed = case::of_mutant(mutant, &world, true)?;
             let options = options(states, threads);
             let outcome = flawed.explore(&options, &mut case::unwatched)?;
+            finding.command = Some(flawed.command_line());
             finding.caught = outcome.is_broken();
             finding.by = outcome.property.map(Into::into);
             (finding.after, finding.within) = (outcome.states, states);
@@ -124,8 +129,8 @@ pub fn look(mutant: &'static Mutant, threads: usize) -> Result<Finding, String> 
     Ok(finding)
 }
 
-/// Runs seeds of a mutant, or of the algorithm without the flaw, until a promised property breaks: how many that
-/// took, and which property.
+/// Runs seeds of a mutant, or of the algorithm without the flaw, until a promised property breaks: how many
+/// that took, and which property.
 fn simulate(
     mutant: &Mutant,
     flawed: bool,
@@ -154,18 +159,21 @@ fn simulate(
 
 /// Which promised property a run of the fair ring with that flaw breaks first.
 fn fair_ring(flaw: &'static str, nodes: u32, relay: bool, seed: u64) -> Result<Option<String>, String> {
-    let load = if relay { Work::Relay } else { Work::High };
-    let mut scenario = Scenario { algorithm: "fair-ring".into(), load, entries: 20, ..Scenario::default() };
-    scenario.setup.nodes = nodes;
-    scenario.setup.seed = seed;
-    scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
+    let load = if relay { Workload::Relay } else { Workload::High };
+    let mut scenario = Scenario::of("fair-ring").with(|work| {
+        work.load = load;
+        work.entries = 20;
+    });
+    scenario.world.nodes = nodes;
+    scenario.world.seed = seed;
+    scenario.world.delay = Delay::Exponential(Duration::from_millis(1));
     let make = move |me, group: &Group| Flawed::new(FairRing::new(me, group), flaw);
-    scenario.setup.budget = BUDGET;
+    scenario.world.budget = BUDGET;
     let (report, _) = run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &mutex::spec::ME2))
 }
 
-/// The number of events without progress that are enough in the small worlds of the zoo.
+/// The number of events without progress that are enough in the small worlds of the mutants.
 const BUDGET: u64 = 1_000_000;
 
 /// Returns the promised property that a run broke first. A livelock breaks the property that must hold
@@ -182,12 +190,12 @@ fn chandy_lamport(flaw: &'static str, nodes: u32, seed: u64) -> Result<Option<St
         nodes: vec![conclave_kernel::NodeId(node)],
     };
     let mut scenario =
-        snapshot::Scenario { snapshots: vec![shot(0, 10), shot(nodes - 1, 11)], ..Default::default() };
-    scenario.setup.nodes = nodes;
-    scenario.setup.seed = seed;
-    scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
+        snapshot::Scenario::default().with(|work| work.snapshots = vec![shot(0, 10), shot(nodes - 1, 11)]);
+    scenario.world.nodes = nodes;
+    scenario.world.seed = seed;
+    scenario.world.delay = Delay::Exponential(Duration::from_millis(1));
     let make = move |me, nodes, app: Bank| Flawed::new(ChandyLamport::<Bank>::new(me, nodes, app), flaw);
-    scenario.setup.budget = BUDGET;
+    scenario.world.budget = BUDGET;
     let (report, _) = snapshot::run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &snapshots::spec::COMPLETE))
 }
@@ -213,8 +221,8 @@ pub struct Honest {
     pub kinds: Vec<&'static str>,
 }
 
-/// Runs an algorithm through the worlds of its mutants, as far as it stands them: it must keep its promises in all.
-/// `states` bounds each exploration.
+/// Runs an algorithm through the worlds of its mutants, as far as it stands them: it must keep its promises
+/// in all. `states` bounds each exploration.
 pub fn honest(card: &'static Card, states: u64, threads: usize) -> Result<Vec<Honest>, String> {
     let mut seen: Vec<(Catch, Option<Judged>)> = Vec::new();
     let mut all = Vec::new();
