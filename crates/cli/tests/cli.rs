@@ -618,8 +618,8 @@ fn a_value_beyond_its_bound_is_refused_with_the_bound() {
 #[test]
 fn extreme_delays_are_run() {
     for run in [
-        "mutex/token-ring --delay lognormal:100d,10 --entries 20",
-        "deadlock/wait-die --delay lognormal:100d,10",
+        "mutex/token-ring --delay lognormal:1ms,6 --entries 20",
+        "deadlock/wait-die --delay uniform:1ns..100d",
     ] {
         let output = line(&format!("sim {run}"));
         assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{run}: {}", text(&output.stderr));
@@ -634,6 +634,9 @@ fn duplicated_messages_are_judged() {
             let output = line(&format!("sim deadlock/{algorithm} {faults} --seeds 0..5"));
             let code = output.status.code();
             assert!(matches!(code, Some(0 | 1 | 3)), "{algorithm} {faults}: {}", text(&output.stderr));
+    refused("sim mutex/token-ring --delay lognormal:100d,10", &["the mean delay is longer than 100d"]);
+    let shown = prints("sim mutex/token-ring --delay constant:100d --entries 5000", 3);
+    assert!(shown.contains("584 years") && shown.contains("not judged: the run is bounded"), "{shown}");
         }
     }
 }

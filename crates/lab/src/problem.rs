@@ -336,8 +336,8 @@ impl Facts {
     ) -> Self {
         let (violations, unpromised): (Vec<_>, Vec<_>) =
             broken.into_iter().partition(|violation| card.promises(&violation.property));
-        let missing = |Judgement { property, missing }: &Judgement| match (property.kind, outcome.end) {
-            (Kind::Eventually, End::Bounded) => Some("the run is bounded"),
+        let missing = |Judgement { property, missing }: &Judgement| match property.kind {
+            Kind::Eventually if outcome.end.is_bounded() => Some("the run is bounded"),
             _ => *missing,
         };
         let verdict = |judged: &Judgement| match judged.property.name {
@@ -359,7 +359,7 @@ impl Facts {
             simulated_ns: outcome.at.0,
             digest: format!("{:016x}", outcome.digest),
             end: outcome.end,
-            bounded: (outcome.end == End::Bounded).then(|| bounded(outcome, scenario.setup().budget)),
+            bounded: outcome.end.is_bounded().then(|| bounded(outcome, scenario.setup().budget)),
             properties: properties.collect(),
             not_judged: not_judged.collect(),
             violations,
@@ -376,7 +376,7 @@ impl Facts {
 
     /// Returns whether the run ended because it made no progress.
     pub fn is_bounded(&self) -> bool {
-        self.end == End::Bounded
+        self.end.is_bounded()
     }
 
     /// Returns whether the run tested this promised property.
@@ -433,6 +433,9 @@ impl Recorder {
     }
 }
 
+    if outcome.end == End::Overflow {
+        return "the next event is more than 584 years after the start; give shorter delays".into();
+    }
 /// A number as text: whole if it is whole, else with at most two decimals.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.2}");

@@ -29,6 +29,10 @@ impl Default for Limits {
     }
 }
 
+/// The largest time of an event, 584 years after the start. Sums of times saturate above it, so the time of a
+/// later event is not known, and such an event ends the run.
+const LAST_TIME: u64 = u64::MAX - 1;
+
 /// The latest progress of a run, and the limits that follow from it.
 ///
 /// The run compares its events with two marks, and computes its limits only at a mark. A mark is never later
@@ -84,7 +88,7 @@ impl Progress {
     /// Returns whether a time is later than the limits of time allow. Moves the mark to the earlier limit.
     #[cold]
     fn is_behind_limit(&mut self, at: u64) -> bool {
-        self.time_mark = self.since.1.saturating_add(self.patience).min(self.time);
+        self.time_mark = self.since.1.saturating_add(self.patience).min(self.time).min(LAST_TIME);
         at > self.time_mark
     }
 
@@ -102,6 +106,10 @@ impl Progress {
 
     /// Returns the reason for the end if the next event is later than allowed.
     pub(crate) fn end_at(&self, at: u64) -> End {
-        if at > self.time { End::OutOfTime } else { End::Bounded }
+        match at {
+            _ if at > self.time => End::OutOfTime,
+            _ if at > LAST_TIME => End::Overflow,
+            _ => End::Bounded,
+        }
     }
 }

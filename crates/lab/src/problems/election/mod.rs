@@ -184,7 +184,7 @@ impl Problem {
         let undecided: Vec<_> =
             self.judge.undecided().take(MOST_DESCRIBED).map(|it| it.to_string()).collect();
         // In a bounded run, a site could still have decided later.
-        if !undecided.is_empty() && outcome.end != End::Bounded {
+        if !undecided.is_empty() && !outcome.end.is_bounded() {
             let why = match outcome.end {
                 End::Quiet => "and no event is left",
                 _ => "although the run lasted long enough",
