@@ -8,8 +8,23 @@ pub(crate) struct Components {
     /// The component of each state; [`OUTSIDE`] if the state is not in the part. An edge leads to the same
     /// component or to a smaller number.
     pub(crate) of: Vec<u32>,
-    /// The states of each component, in ascending order.
-    pub(crate) members: Vec<Vec<u32>>,
+    /// The states, component by component, and those of one component in ascending order.
+    states: Vec<u32>,
+    /// The place after the last state of each component.
+    ends: Vec<u32>,
+}
+
+impl Components {
+    /// Returns the number of components.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns the states of a component, in ascending order.
+    pub(crate) fn members(&self, component: usize) -> &[u32] {
+        let start = component.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.states[start as usize..self.ends[component] as usize]
+    }
 }
 
 /// A state that does not belong to the part.
@@ -23,7 +38,7 @@ pub(crate) fn components(graph: &Graph, inside: impl Fn(u32) -> bool) -> Compone
         low: vec![0; graph.len()],
         next: 0,
         stack: Vec::new(),
-        found: Components { of: vec![OUTSIDE; graph.len()], members: Vec::new() },
+        found: Components { of: vec![OUTSIDE; graph.len()], states: Vec::new(), ends: Vec::new() },
     };
     let mut calls = Vec::new();
     for root in (0..graph.len() as u32).filter(|state| inside(*state)) {
@@ -33,7 +48,7 @@ pub(crate) fn components(graph: &Graph, inside: impl Fn(u32) -> bool) -> Compone
         }
         while let Some((state, edges)) = calls.last_mut() {
             let state = *state;
-            match edges.next().map(|edge| graph.arcs[edge].to) {
+            match edges.next().map(|edge| graph.end(edge)) {
                 Some(to) if !inside(to) => {}
                 Some(to) if search.order[to as usize] == UNSEEN => {
                     search.enter(to);
@@ -82,14 +97,16 @@ impl Tarjan {
         if self.low[state as usize] != self.order[state as usize] {
             return;
         }
-        let number = self.found.members.len() as u32;
+        let number = self.found.len() as u32;
         let start = self.stack.iter().rposition(|member| *member == state).expect("it is on the stack");
-        let mut members = self.stack.split_off(start);
+        let members = &mut self.stack[start..];
         members.sort_unstable();
-        for member in &members {
+        for member in &*members {
             self.found.of[*member as usize] = number;
         }
-        self.found.members.push(members);
+        self.found.states.extend_from_slice(members);
+        self.found.ends.push(self.found.states.len() as u32);
+        self.stack.truncate(start);
     }
 }
 
@@ -107,7 +124,7 @@ mod tests {
                 let mut open = if inside[from] { vec![from as u32] } else { Vec::new() };
                 while let Some(state) = open.pop() {
                     if !std::mem::replace(&mut reached[state as usize], true) {
-                        let ends = graph.edges(state).map(|edge| graph.arcs[edge].to);
+                        let ends = graph.edges(state).map(|edge| graph.end(edge));
                         open.extend(ends.filter(|to| inside[*to as usize]));
                     }
                 }

@@ -64,7 +64,7 @@ pub(crate) struct Meter {
     bound: AtomicU64,
 }
 
-const BOUNDS: [&str; 4] = ["states", "time", "depth", "stopped"];
+const BOUNDS: [&str; 5] = ["states", "time", "depth", "stopped", "edges"];
 
 impl Meter {
     pub(crate) fn new(bounds: Bounds, began: Instant) -> Self {
@@ -97,6 +97,10 @@ impl Meter {
         if watcher(&progress).is_break() {
             self.stop_at(3);
         }
+    }
+
+    pub(crate) fn stop_at_edges(&self) {
+        self.stop_at(4);
     }
 
     pub(crate) fn stop(&self) {

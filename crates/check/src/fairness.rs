@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use crate::components::{Components, components};
+use crate::components::components;
 use crate::explore::Waypoint;
 use crate::graph::Graph;
 
@@ -34,19 +34,22 @@ pub(crate) struct Lasso {
 
 /// Returns a fair cycle on which an obligation stays open, if there is one.
 pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
-    let open = graph.pending.iter().fold(0, |all, pending| all | pending);
-    let mut put_off: HashMap<usize, Vec<u32>> = HashMap::new();
+    if graph.is_surely_acyclic() {
+        return None;
+    }
+    let mut put_off: HashMap<u32, Vec<u32>> = HashMap::new();
     for (edge, action) in &graph.put_off {
         put_off.entry(*edge).or_default().push(*action);
     }
+    let open = graph.ever_pending();
     (0..u64::BITS).filter(|bit| open >> bit & 1 == 1).find_map(|bit| {
-        let Components { of, mut members } =
-            components(graph, |state| graph.pending[state as usize] >> bit & 1 == 1);
+        let found = components(graph, |state| graph.pending(state) >> bit & 1 == 1);
+        let members = (0..found.len()).map(|component| found.members(component));
         // Steps without change are no edges, so a component of one state has no cycle.
-        members.retain(|states| states.len() > 1);
-        members.sort_unstable_by_key(|states| states[0]);
-        members.iter().find_map(|states| {
-            let part = Part { graph, component: &of, states, put_off: &put_off };
+        let mut cyclic: Vec<_> = members.filter(|states| states.len() > 1).collect();
+        cyclic.sort_unstable_by_key(|states| states[0]);
+        cyclic.into_iter().find_map(|states| {
+            let part = Part { graph, component: &found.of, states, put_off: &put_off };
             part.is_fair().then(|| part.lasso(bit))
         })
     })
@@ -57,7 +60,7 @@ struct Part<'g> {
     graph: &'g Graph,
     component: &'g [u32],
     states: &'g [u32],
-    put_off: &'g HashMap<usize, Vec<u32>>,
+    put_off: &'g HashMap<u32, Vec<u32>>,
 }
 
 impl Part<'_> {
@@ -74,31 +77,31 @@ impl Part<'_> {
 
     /// Returns the fair actions that are possible in a state, in the whole graph.
     fn possible(&self, state: u32) -> BTreeSet<u32> {
-        self.graph.edges(state).filter_map(|edge| self.graph.arcs[edge].fair()).collect()
+        self.graph.edges(state).filter_map(|edge| self.graph.fair(edge)).collect()
     }
 
     /// Returns the fair actions that an edge takes or postpones.
-    fn taken(&self, edge: usize) -> impl Iterator<Item = u32> + '_ {
+    fn taken(&self, edge: u32) -> impl Iterator<Item = u32> + '_ {
         let put_off = self.put_off.get(&edge).into_iter().flatten().copied();
-        self.graph.arcs[edge].fair().into_iter().chain(put_off)
+        self.graph.fair(edge).into_iter().chain(put_off)
     }
 
-    fn inner_edges(&self) -> impl Iterator<Item = usize> + '_ {
+    fn inner_edges(&self) -> impl Iterator<Item = u32> + '_ {
         self.states.iter().flat_map(|state| self.edges_within(*state))
     }
 
-    fn edges_within(&self, state: u32) -> impl Iterator<Item = usize> + '_ {
+    fn edges_within(&self, state: u32) -> impl Iterator<Item = u32> + '_ {
         let component = self.component[state as usize];
         self.graph
             .edges(state)
-            .filter(move |edge| self.component[self.graph.arcs[*edge].to as usize] == component)
+            .filter(move |edge| self.component[self.graph.end(*edge) as usize] == component)
     }
 
     /// Returns the path into the component and a fair cycle in it.
     fn lasso(&self, bit: u32) -> Lasso {
         // The numbers of states grow with their distance from the start.
         let entry = self.states[0];
-        let mut cycle: Vec<(u32, usize)> = Vec::new();
+        let mut cycle: Vec<(u32, u32)> = Vec::new();
         let mut here = entry;
         let actions: BTreeSet<u32> = self.states.iter().flat_map(|state| self.possible(*state)).collect();
         for action in actions {
@@ -118,20 +121,19 @@ impl Part<'_> {
         let mut path = self.graph.path(entry);
         let repeats_after = path.len() - 1;
         path.extend(cycle.iter().map(|(_, edge)| {
-            let arc = self.graph.arcs[*edge];
-            let fair = arc.fair().map(|action| self.graph.actions[action as usize]);
-            Waypoint { fair, ..Waypoint::plain(self.graph.fingerprints[arc.to as usize]) }
+            let fair = self.graph.fair(*edge).map(|action| self.graph.actions[action as usize]);
+            Waypoint { fair, ..Waypoint::plain(self.graph.fingerprint(self.graph.end(*edge))) }
         }));
         Lasso { bit, path, repeats_after }
     }
 
     /// Walks within the component to the nearest edge that fits, and returns the state at its end.
-    fn go(&self, from: u32, walked: &mut Vec<(u32, usize)>, wanted: impl Fn(usize, u32) -> bool) -> u32 {
-        let mut reached: HashMap<u32, (u32, usize)> = HashMap::new();
+    fn go(&self, from: u32, walked: &mut Vec<(u32, u32)>, wanted: impl Fn(u32, u32) -> bool) -> u32 {
+        let mut reached: HashMap<u32, (u32, u32)> = HashMap::new();
         let mut queue = VecDeque::from([from]);
         while let Some(state) = queue.pop_front() {
             for edge in self.edges_within(state) {
-                let to = self.graph.arcs[edge].to;
+                let to = self.graph.end(edge);
                 if wanted(edge, to) {
                     let mut way = vec![(state, edge)];
                     let mut back = state;

@@ -26,6 +26,7 @@
 //! of a collision.
 
 mod breadth;
+mod column;
 mod components;
 mod cost;
 mod counterexample;
@@ -34,6 +35,7 @@ mod explore;
 mod fairness;
 mod graph;
 mod inbox;
+mod index;
 mod intern;
 mod local;
 mod memo;
@@ -106,7 +108,7 @@ impl Checker {
         let mut stepper = Stepper::new(&*self.system);
         let bounds = self.options.bounds;
         let meter = Meter::new(bounds, Instant::now());
-        let (graph, _) = Graph::build(&mut stepper, &meter, &mut unwatched, true);
+        let (graph, _) = Graph::build(&mut stepper, &meter, &mut unwatched, 0, true);
         if let Some(node) = stepper.trouble {
             return Err(CheckError::TooManyChoices(node));
         }
@@ -156,7 +158,7 @@ fn judge_cycles(
         return Err(format!("{states} states; cycles are judged up to {most} states"));
     }
     let meter = Meter::new(Bounds { states: u64::MAX, ..options.bounds }, began);
-    let (graph, bytes) = Graph::build(stepper, &meter, watcher, false);
+    let (graph, bytes) = Graph::build(stepper, &meter, watcher, states as usize, false);
     explored.bytes = explored.bytes.max(bytes);
     let bound = || format!("stopped at the bound on {}", meter.bound().unwrap_or("choices of one step"));
     let graph = graph.ok_or_else(bound)?;

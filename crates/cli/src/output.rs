@@ -83,12 +83,6 @@ impl Failure {
         conclave_core::failure::Failure { error }
     }
 
-    /// Returns the same failure, of a file that a flag gave.
-    #[cfg(feature = "lab")]
-    pub fn of_flag(self, flag: &str) -> Self {
-        Self { message: format!("{flag} {}", self.message), ..self }
-    }
-
     /// A file could not be read or written.
     pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
         let advice = match error.kind() {

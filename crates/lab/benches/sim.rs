@@ -5,8 +5,10 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use conclave_algorithms::election::{ChangRoberts, Election, HirschbergSinclair};
 use conclave_algorithms::mutex::{Maekawa, Mutex, NaimiTrehel, Raymond, RicartAgrawala, TokenRing};
 use conclave_kernel::{Cx, Never, NodeId, Protocol};
+use conclave_lab::problems::election as elections;
 use conclave_lab::problems::mutex::{Scenario, Workload, run_algorithm};
 use conclave_sim::{Delay, Desk, Director, Limits, Setup, World};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -15,7 +17,7 @@ use serde::{Deserialize, Serialize};
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(3));
-    targets = yardsticks, pending_events, large_groups
+    targets = yardsticks, pending_events, large_groups, large_elections
 }
 criterion_main!(benches);
 
@@ -60,7 +62,7 @@ fn yardsticks(c: &mut Criterion) {
 }
 
 /// How the cost of an event grows with how many are pending. With a constant delay they are in a lane, with
-/// random ones in a heap.
+/// random ones in a radix heap.
 fn pending_events(c: &mut Criterion) {
     const EVENTS: u64 = 2_000_000;
     let mut group = c.benchmark_group("pending");
@@ -127,4 +129,24 @@ fn large_groups(c: &mut Criterion) {
         false,
     );
     bench::<TokenRing>(c, "token ring, N = 100000", scenario(MANY, Workload::Low, 20), false);
+}
+
+/// The cost of an event must not grow with the number of sites: the time of an election is linear in its events.
+fn large_elections(c: &mut Criterion) {
+    for nodes in [1_000, 10_000, 100_000] {
+        election::<ChangRoberts>(c, nodes);
+        election::<HirschbergSinclair>(c, nodes);
+    }
+}
+
+fn election<P: Election>(c: &mut Criterion, nodes: u32) {
+    let mut scenario = elections::Scenario::of(P::CARD.name);
+    scenario.world.nodes = nodes;
+    let run = || elections::run_algorithm::<P>(black_box(&scenario), false).expect("a valid scenario").0;
+    let facts = run().facts;
+    assert!(facts.passed(), "{}: {:?}", P::CARD.name, facts.violations);
+    let mut group = c.benchmark_group("election");
+    group.throughput(Throughput::Elements(facts.events));
+    group.bench_function(format!("{}, N = {nodes}", P::CARD.name), |b| b.iter(|| black_box(run())));
+    group.finish();
 }

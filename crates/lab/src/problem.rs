@@ -293,6 +293,47 @@ pub trait Report: Serialize + Send {
 
     /// The figures in order, as text: a name and a value.
     fn figures(&self) -> Vec<(&'static str, String)>;
+
+    /// The figures of which a sweep over many seeds gives the distribution. A larger value is worse.
+    fn measured(&self) -> Vec<Measured> {
+        let facts = self.facts();
+        vec![
+            Measured::number("messages", Some(facts.messages as f64)),
+            Measured::time("simulated time", Some(facts.simulated_ns as f64)),
+        ]
+    }
+}
+
+/// A figure of one run, as a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// The name of the figure. Runs of one scenario have the same names in the same order.
+    pub name: &'static str,
+    /// The unit of the value.
+    pub unit: Unit,
+    /// The value; `None` if the run has none.
+    pub value: Option<f64>,
+}
+
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A plain number.
+    Number,
+    /// Nanoseconds.
+    Time,
+}
+
+impl Measured {
+    /// Creates a figure without a unit.
+    pub fn number(name: &'static str, value: Option<f64>) -> Self {
+        Self { name, unit: Unit::Number, value }
+    }
+
+    /// Creates a figure in nanoseconds.
+    pub fn time(name: &'static str, value: Option<f64>) -> Self {
+        Self { name, unit: Unit::Time, value }
+    }
 }
 
 /// The facts that the runs of all problems have. The fields are those of the JSON object.
@@ -346,8 +387,8 @@ impl Facts {
     ) -> Self {
         let (violations, unpromised): (Vec<_>, Vec<_>) =
             broken.into_iter().partition(|violation| card.promises(&violation.property));
-        let missing = |Judgement { property, missing }: &Judgement| match (property.kind, outcome.end) {
-            (Kind::Eventually, End::Bounded) => Some("the run is bounded"),
+        let missing = |Judgement { property, missing }: &Judgement| match property.kind {
+            Kind::Eventually if outcome.end.is_bounded() => Some("the run is bounded"),
             _ => *missing,
         };
         let verdict = |judged: &Judgement| match judged.property.name {
@@ -369,7 +410,7 @@ impl Facts {
             simulated_ns: outcome.at.0,
             digest: format!("{:016x}", outcome.digest),
             end: outcome.end,
-            bounded: (outcome.end == End::Bounded).then(|| bounded(outcome, run.world.budget)),
+            bounded: outcome.end.is_bounded().then(|| bounded(outcome, run.world.budget)),
             properties: properties.collect(),
             not_judged: not_judged.collect(),
             violations,
@@ -386,7 +427,7 @@ impl Facts {
 
     /// Returns whether the run ended because it made no progress.
     pub fn is_bounded(&self) -> bool {
-        self.end == End::Bounded
+        self.end.is_bounded()
     }
 
     /// Returns whether the run tested this promised property.
@@ -402,6 +443,9 @@ impl Facts {
 
 /// Describes why a run without progress was ended.
 fn bounded(outcome: &Outcome, budget: u64) -> String {
+    if outcome.end == End::Overflow {
+        return "the next event is more than 584 years after the start; give shorter delays".into();
+    }
     if outcome.idle_events >= budget {
         return format!("no progress in {budget} events; use --budget to allow more");
     }

@@ -114,6 +114,6 @@ impl<P: Protocol, N> Desk<'_, P, N> {
 
     /// Ends the run after the present step.
     pub fn stop(&mut self) {
-        self.core.stopped = true;
+        self.core.stop();
     }
 }

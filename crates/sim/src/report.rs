@@ -42,6 +42,15 @@ pub enum End {
     Bounded,
     /// The limit on the world's time was reached.
     OutOfTime,
+    /// The next event is later than the world's time can express: 584 years after the start.
+    Overflow,
+}
+
+impl End {
+    /// Whether a limit ended the run, so that it is no evidence for a property that holds in the end.
+    pub fn is_bounded(self) -> bool {
+        matches!(self, Self::Bounded | Self::Overflow)
+    }
 }
 
 /// The number of faults of each kind. A demanded fault that never happened is a mistake of the scenario.

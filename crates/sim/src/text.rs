@@ -75,14 +75,13 @@ fn parse<E: serde::de::Error>(text: &str) -> Result<Duration, E> {
 }
 
 /// The longest duration of a scenario, in days. A sum of thousands of them is still a simulated time.
-const MOST_DAYS: u64 = 100;
+pub(crate) const MOST_DAYS: u64 = 100;
+pub(crate) const LONGEST: Duration = Duration::from_secs(MOST_DAYS * 86_400);
 
 /// Parses a duration of a scenario. Fails if it is longer than 100 days.
 pub fn bounded(text: &str) -> Result<Duration, String> {
     match time::parse(text)? {
-        long if long > Duration::from_secs(MOST_DAYS * 86_400) => {
-            Err(format!("{text} is too long: give at most {MOST_DAYS}d"))
-        }
+        long if long > LONGEST => Err(format!("{text} is too long: give at most {MOST_DAYS}d")),
         duration => Ok(duration),
     }
 }

@@ -31,12 +31,13 @@ pub struct World<P: Protocol, D: Director<P>> {
 /// The part of a world that a director can reach through its [`Desk`].
 pub(crate) struct Core<P: Protocol, N> {
     pub(crate) now: u64,
-    pub(crate) stopped: bool,
+    /// Set only by [`Core::stop`].
+    stopped: bool,
     pub(crate) sites: Vec<Site>,
     drawers: Vec<Drawer<P>>,
     queue: Queue<Pending<P, N>>,
     network: Network,
-    messages_in_flight: u64,
+    /// The number of messages, commands and wake-ups in the queue. Without any of them the run is quiet.
     work_pending: u64,
     events: u64,
     messages: u64,
@@ -61,8 +62,15 @@ pub(crate) struct Site {
 struct Drawer<P: Protocol> {
     dice: Prng,
     timer_dice: Prng,
-    /// The armed timers, each with the number of its arming. There are few, so a list is enough.
+    /// The armed timers in order of tags, each with the number of its arming. A detector has one for each peer.
     timers: Vec<(P::Timer, u64)>,
+}
+
+impl<P: Protocol> Drawer<P> {
+    /// Returns the place of a timer, or the place where it belongs if it is not armed.
+    fn timer(&self, timer: P::Timer) -> Result<usize, usize> {
+        self.timers.binary_search_by_key(&timer, |(armed, _)| *armed)
+    }
 }
 
 enum Pending<P: Protocol, N> {
@@ -108,7 +116,6 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             drawers: indices.map(drawer).collect(),
             queue: Queue::new(),
             network: Network::new(&setup),
-            messages_in_flight: 0,
             work_pending: 0,
             events: 0,
             messages: 0,
@@ -144,11 +151,10 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
         self.core.progress = Progress::new(limits);
         self.begin();
         let end = loop {
-            if self.core.stopped {
-                break End::Stopped;
-            }
-            if self.core.progress.is_spent(self.core.events) {
-                break End::Bounded;
+            if self.core.progress.has_passed_mark(self.core.events)
+                && let Some(end) = self.core.end_before_next_event()
+            {
+                break end;
             }
             let Some((at, pending)) = self.core.queue.pop() else { break End::Quiet };
             if self.core.progress.is_too_late(at) {
@@ -156,7 +162,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             }
             self.core.now = at;
             self.handle(pending);
-            if self.core.messages_in_flight + self.core.work_pending == 0 && !self.core.stopped {
+            if self.core.work_pending == 0 && !self.core.stopped {
                 self.director.on_quiet(&mut Desk { core: &mut self.core, nodes: &self.nodes });
             }
         };
@@ -236,7 +242,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
     #[inline(always)]
     fn deliver(&mut self, envelope: Envelope<P, D::Note>) {
         let Envelope { from, to, id, stamp, note, message } = envelope;
-        self.core.messages_in_flight -= 1;
+        self.core.work_pending -= 1;
         let site = &mut self.core.sites[to.index()];
         if !site.up {
             self.core.ledger.missed += 1;
@@ -251,14 +257,17 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
     }
 
     fn fire(&mut self, node: NodeId, timer: P::Timer, number: u64) {
-        let timers = &mut self.core.drawers[node.index()].timers;
-        let Some(armed) = timers.iter().position(|armed| *armed == (timer, number)) else { return };
+        let drawer = &mut self.core.drawers[node.index()];
+        let Ok(armed) = drawer.timer(timer) else { return };
+        if drawer.timers[armed].1 != number {
+            return; // armed again since
+        }
         match self.core.network.awake(node, self.core.now) {
             Some(awake) if awake > self.core.now => {
                 self.core.queue.push(awake, Lane::Alarm, || Pending::Timer { node, timer, number });
             }
             Some(_) => {
-                timers.swap_remove(armed);
+                drawer.timers.remove(armed);
                 self.core.events += 1;
                 self.step(node, Input::Timer(timer), None);
             }
@@ -387,7 +396,10 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             }
             Effect::Arm { timer, min, max } => self.core.arm(node, timer, min, max),
             Effect::Disarm { timer } => {
-                self.core.drawers[node.index()].timers.retain(|(armed, _)| *armed != timer);
+                let drawer = &mut self.core.drawers[node.index()];
+                if let Ok(armed) = drawer.timer(timer) {
+                    drawer.timers.remove(armed);
+                }
             }
             Effect::Emit { event } => {
                 self.director.on_event(node, &event, &mut Desk { core: &mut self.core, nodes: &self.nodes });
@@ -468,6 +480,20 @@ impl<P: Protocol, N> Core<P, N> {
         self.progress.made(self.events, self.now);
     }
 
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+        self.progress.drop_mark();
+    }
+
+    /// Returns the reason for the end of the run, if it ends before its next event.
+    #[cold]
+    fn end_before_next_event(&mut self) -> Option<End> {
+        match self.stopped {
+            true => Some(End::Stopped),
+            false => self.progress.is_spent(self.events).then_some(End::Bounded),
+        }
+    }
+
     pub(crate) fn command(&mut self, after: Duration, node: NodeId, command: P::Command) {
         self.work_pending += 1;
         let lane = if after.is_zero() { Lane::Now } else { Lane::Alarm };
@@ -484,8 +510,10 @@ impl<P: Protocol, N> Core<P, N> {
         self.timers_armed += 1;
         let number = self.timers_armed;
         let drawer = &mut self.drawers[node.index()];
-        drawer.timers.retain(|(armed, _)| *armed != timer);
-        drawer.timers.push((timer, number));
+        match drawer.timer(timer) {
+            Ok(armed) => drawer.timers[armed].1 = number,
+            Err(place) => drawer.timers.insert(place, (timer, number)),
+        }
         let local = drawer.timer_dice.between(time::nanos(min), time::nanos(max));
         let at = self.now.saturating_add(self.sites[node.index()].clock.world_span(local));
         self.queue.push(at, Lane::Alarm, || Pending::Timer { node, timer, number });
@@ -494,7 +522,7 @@ impl<P: Protocol, N> Core<P, N> {
     /// Schedules the arrival of a message.
     #[inline(always)]
     fn post(&mut self, at: u64, lane: Lane, envelope: impl FnOnce() -> Envelope<P, N>) {
-        self.messages_in_flight += 1;
+        self.work_pending += 1;
         self.queue.push(at, lane, || Pending::Message(envelope()));
     }
 

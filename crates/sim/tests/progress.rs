@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use conclave_kernel::{Cx, Never, NodeId, Protocol};
-use conclave_sim::{Desk, Director, End, Fault, Limits, Outcome, Setup, World};
+use conclave_sim::{Delay, Desk, Director, End, Fault, Limits, Outcome, Setup, World};
 use serde::{Deserialize, Serialize};
 
 /// Two sites that send one message to and fro, at most `left` times. With a large number this is a livelock.
@@ -103,4 +103,12 @@ fn the_beginning_and_the_end_of_a_fault_are_progress() {
     let outcome = run(u64::MAX, 0, limits, vec![pause]);
     assert_eq!((outcome.end, outcome.idle_events), (End::Bounded, 35));
     assert!(outcome.events > 60, "{} events", outcome.events);
+}
+
+#[test]
+fn an_event_after_the_end_of_simulated_time_ends_the_run() {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+    let setup = Setup { nodes: 2, delay: Delay::Constant(2 * CENTURY), ..Setup::default() };
+    let outcome = World::new(setup, Umpire { progress_left: 0 }, |_| Echo { left: 9 }).run(Limits::default());
+    assert_eq!((outcome.end, outcome.events), (End::Overflow, 2), "2^64 ns are 584 years");
 }

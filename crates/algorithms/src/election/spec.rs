@@ -9,6 +9,7 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use conclave_kernel::{Kind, NodeId, Property};
 
@@ -33,9 +34,15 @@ pub const E2: Property = Property {
 pub const PROPERTIES: [Property; 2] = [E1, E2];
 
 /// The judge of a run. It is small and can be compared, because the checker keeps a copy in every state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+///
+/// A decision costs constant time, and so does any other change that leaves the highest site as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judge {
     sites: Vec<Site>,
+    /// The highest site that is up. It and the next field follow from `sites`.
+    highest: Option<Candidate>,
+    /// The number of sites that are up and have not decided on the highest site that is up.
+    undecided: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,39 +52,46 @@ struct Site {
     elected: Option<NodeId>,
 }
 
+impl Hash for Judge {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.sites.hash(state);
+    }
+}
+
 impl Judge {
     /// Creates a judge for these candidates. All are up and have not decided.
     pub fn new(candidates: impl Iterator<Item = Candidate>) -> Self {
         let site = |candidate: Candidate| Site { rank: candidate.rank, up: true, elected: None };
-        Self { sites: candidates.map(site).collect() }
+        let mut judge = Self { sites: candidates.map(site).collect(), highest: None, undecided: 0 };
+        judge.count_again();
+        judge
     }
 
     /// Records an event of a site. Returns the reason if the site's decision is wrong.
     pub fn tells(&mut self, site: NodeId, event: &Event) -> Option<String> {
-        let Event::Elected { leader } = *event else {
-            self.sites[site.index()].elected = None;
-            return None;
+        let elected = match *event {
+            Event::Elected { leader } => Some(leader),
+            Event::Vacant => None,
         };
-        self.sites[site.index()].elected = Some(leader);
-        let highest = self.highest().filter(|highest| *highest > self.candidate(leader))?;
+        self.change(site, |row| row.elected = elected);
+        let leader = elected?;
+        let highest = self.highest.filter(|highest| *highest > self.candidate(leader))?;
         Some(format!("{site} elected {leader}, although {} is higher and was up", highest.site))
     }
 
     /// Records that a site has crashed.
     pub fn crashes(&mut self, site: NodeId) {
-        let row = &mut self.sites[site.index()];
-        (row.up, row.elected) = (false, None);
+        self.change(site, |row| (row.up, row.elected) = (false, None));
     }
 
     /// Records that a site has recovered. It has not decided yet.
     pub fn recovers(&mut self, site: NodeId) {
-        let row = &mut self.sites[site.index()];
-        (row.up, row.elected) = (true, None);
+        self.change(site, |row| (row.up, row.elected) = (true, None));
     }
 
     /// Records that a site has resigned: its rank is now 0.
     pub fn resigns(&mut self, site: NodeId) {
-        self.sites[site.index()].rank = 0;
+        self.change(site, |row| row.rank = 0);
     }
 
     /// Returns whether the site is up.
@@ -92,13 +106,17 @@ impl Judge {
 
     /// Returns the candidate that should lead: the highest site that is up.
     pub fn highest(&self) -> Option<Candidate> {
-        self.sites().filter(|site| self.is_up(*site)).map(|site| self.candidate(site)).max()
+        self.highest
     }
 
     /// Returns the sites that are up and have not decided on the highest site that is up.
     pub fn undecided(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let highest = self.highest().map(|candidate| candidate.site);
-        self.sites().filter(move |site| self.is_up(*site) && self.elected(*site) != highest)
+        self.sites().filter(|site| self.is_undecided(*site))
+    }
+
+    /// Returns the number of sites that [`Judge::undecided`] returns.
+    pub fn undecided_count(&self) -> usize {
+        self.undecided
     }
 
     /// Returns all sites.
@@ -110,10 +128,37 @@ impl Judge {
     pub fn candidate(&self, site: NodeId) -> Candidate {
         Candidate { rank: self.sites[site.index()].rank, site }
     }
+
+    /// Changes the data of a site. Looks at all other sites only if the highest site may be another one now.
+    fn change(&mut self, site: NodeId, change: impl FnOnce(&mut Site)) {
+        let was_undecided = self.is_undecided(site);
+        change(&mut self.sites[site.index()]);
+        let present = Some(self.candidate(site)).filter(|_| self.is_up(site));
+        let was_highest = self.highest.is_some_and(|highest| highest.site == site);
+        if (was_highest && present != self.highest) || present > self.highest {
+            self.count_again();
+        } else {
+            self.undecided -= usize::from(was_undecided);
+            self.undecided += usize::from(self.is_undecided(site));
+        }
+    }
+
+    fn count_again(&mut self) {
+        let up = self.sites().filter(|site| self.is_up(*site));
+        self.highest = up.map(|site| self.candidate(site)).max();
+        self.undecided = self.undecided().count();
+    }
+
+    fn is_undecided(&self, site: NodeId) -> bool {
+        let highest = self.highest.map(|candidate| candidate.site);
+        self.is_up(site) && self.elected(site) != highest
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use conclave_kernel::Prng;
+
     use super::*;
 
     const A: NodeId = NodeId(0);
@@ -152,5 +197,40 @@ mod tests {
         judge.crashes(B);
         assert!(elects(&mut judge, A, B));
         assert_eq!(judge.undecided().collect::<Vec<_>>(), [A]);
+    }
+
+    /// A test against a version that looks at all sites after every change.
+    #[test]
+    fn the_highest_site_and_the_undecided_ones_are_known_after_every_change() {
+        for seed in 0..200 {
+            let mut dice = Prng::new(seed);
+            let nodes = 1 + dice.below(6);
+            let draw = |dice: &mut Prng| NodeId(dice.below(nodes) as u32);
+            let candidate = |site, dice: &mut Prng| Candidate { rank: dice.below(3), site };
+            let mut judge = Judge::new((0..nodes as u32).map(|site| candidate(NodeId(site), &mut dice)));
+            for _ in 0..60 {
+                let (site, leader) = (draw(&mut dice), draw(&mut dice));
+                match dice.below(7) {
+                    0 => judge.crashes(site),
+                    1 => judge.recovers(site),
+                    2 => judge.resigns(site),
+                    3 => drop(judge.tells(site, &Event::Vacant)),
+                    _ => drop(judge.tells(site, &Event::Elected { leader })),
+                }
+                let fresh = Judge { highest: None, undecided: 0, ..judge.clone() };
+                let up = fresh.sites().filter(|site| fresh.is_up(*site));
+                let highest = up.map(|site| fresh.candidate(site)).max();
+                assert_eq!(judge.highest(), highest, "seed {seed}");
+                let site = highest.map(|highest| highest.site);
+                let undecided =
+                    fresh.sites().filter(|other| fresh.is_up(*other) && fresh.elected(*other) != site);
+                assert_eq!(
+                    judge.undecided().collect::<Vec<_>>(),
+                    undecided.collect::<Vec<_>>(),
+                    "seed {seed}"
+                );
+                assert_eq!(judge.undecided_count(), judge.undecided().count(), "seed {seed}");
+            }
+        }
     }
 }

@@ -50,6 +50,21 @@ impl Kind {
         matches!(self, Self::Duplicate | Self::Lose | Self::Crash)
     }
 
+    /// Returns a number of the kind, below 2^16 - 1.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Start => 0,
+            Self::Command { required } => 1 + u32::from(required),
+            Self::Deliver => 3,
+            Self::Timer => 4,
+            Self::Recover => 5,
+            Self::Tick => 6,
+            Self::Duplicate => 7,
+            Self::Lose => 8,
+            Self::Crash => 9,
+        }
+    }
+
     /// Whether the action must happen in the end if it stays possible.
     fn is_required(self) -> bool {
         !self.is_fault() && self != Self::Command { required: false }

@@ -191,7 +191,7 @@ impl Problem {
         let undecided: Vec<_> =
             self.judge.undecided().take(MOST_DESCRIBED).map(|it| it.to_string()).collect();
         // In a bounded run, a site could still have decided later.
-        if !undecided.is_empty() && outcome.end != End::Bounded {
+        if !undecided.is_empty() && !outcome.end.is_bounded() {
             let why = match outcome.end {
                 End::Quiet => "and no event is left",
                 _ => "although the run lasted long enough",
@@ -282,7 +282,7 @@ impl Problem {
                 desk.command(about, Command::Suspect(down));
             }
         }
-        if self.judge.undecided().next().is_some() {
+        if self.judge.undecided_count() > 0 {
             self.start(desk);
         }
     }
@@ -290,7 +290,7 @@ impl Problem {
     /// Records whether all sites have decided. An algorithm that is never quiet then starts the next
     /// election.
     fn look<P: Election>(&mut self, desk: &mut Desk<'_, P, ()>) {
-        let undecided = self.judge.undecided().count();
+        let undecided = self.judge.undecided_count();
         let decided = undecided == 0;
         if undecided < self.fewest_undecided {
             self.fewest_undecided = undecided;
@@ -360,7 +360,7 @@ impl<P: Election> Director<P> for Problem {
             NEXT => self.call(desk),
             FINISH => self.look(desk),
             STILL_DECIDED => {
-                if self.judge.undecided().next().is_none() {
+                if self.judge.undecided_count() == 0 {
                     desk.progress();
                 }
                 desk.wake_in(self.detection, STILL_DECIDED);
@@ -399,7 +399,7 @@ impl<P: Election> Director<P> for Problem {
 
 impl Problem {
     fn on_change<P: Election>(&mut self, node: NodeId, desk: &mut Desk<'_, P, ()>) {
-        if self.judge.undecided().next().is_some() {
+        if self.judge.undecided_count() > 0 {
             self.begin(desk.now());
         }
         self.look(desk);
