@@ -20,18 +20,21 @@
 //! | `causality` | [`Causality`]: Lamport and vector clocks of every event, happened-before |
 //! | `order` | [`Order`] and [`Past`]: the same questions for a log of millions, without a clock for every event |
 //! | `cuts` | cuts of a log, and the execution that passes through one |
-//! | `words` | JSON as people read it |
+//! | `states` | the recorded states of the sites, and what a step changed |
+//! | `words` | JSON in the words of the papers |
 
 mod build;
 mod causality;
 mod cuts;
 mod file;
 mod order;
+mod states;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use conclave_kernel::trace::Mark;
 use conclave_kernel::{NodeId, Time};
@@ -41,6 +44,7 @@ pub use causality::{Causality, Relation};
 pub(crate) use file::Lines;
 pub use file::{Error, read_log, read_trace, write_trace};
 pub use order::{Order, Past, relation};
+use words::Detail;
 
 /// A recorded run: sites, events, messages, and what the world did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +63,12 @@ pub struct Log {
     messages: Vec<Message>,
     /// What the sites told the layer above, event by event.
     emitted: Vec<Text>,
+    /// The timers that were set, event by event.
+    timers: Vec<TimerChange>,
+    /// The state of the site after each event; empty if the states were not recorded.
+    states: Vec<Text>,
+    /// Whether words contain the fields that the papers do not have.
+    is_verbose: bool,
     marks: Vec<Mark>,
     kinds: Vec<String>,
     texts: String,
@@ -103,6 +113,16 @@ pub struct Event {
     received_end: u32,
     sent_end: u32,
     emitted_end: u32,
+    timers_end: u32,
+}
+
+/// A new deadline of a timer, or its cancellation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerChange {
+    /// The name of the timer.
+    pub timer: Text,
+    /// The shortest time until it fires, on the local clock; `None` if the timer was cancelled.
+    pub after: Option<Duration>,
 }
 
 /// Why a site stepped.
@@ -228,6 +248,17 @@ impl Log {
         &self.emitted[start as usize..self.events[event].emitted_end as usize]
     }
 
+    /// The timers that an event set or cancelled.
+    pub fn timers(&self, event: usize) -> &[TimerChange] {
+        let start = self.before(event).map_or(0, |event| event.timers_end);
+        &self.timers[start as usize..self.events[event].timers_end as usize]
+    }
+
+    /// The name of a timer in the words of its paper.
+    pub fn timer_name(&self, timer: Text) -> String {
+        words::timer(self.raw(timer))
+    }
+
     /// Crashes, pauses, partitions and their ends, in order of time. What became of messages is in
     /// [`Message::fate`].
     pub fn marks(&self) -> &[Mark] {
@@ -257,17 +288,46 @@ impl Log {
 
     /// The name of what a text says: its variant, without what it carries.
     pub fn kind(&self, text: Text) -> &str {
-        words::kind(self.raw(text))
+        match words::kind(self.raw(text)) {
+            words::PLAIN => self.plain_kind(),
+            kind => kind,
+        }
+    }
+
+    /// The kind of messages that are no enum.
+    fn plain_kind(&self) -> &'static str {
+        match self.about.algorithm.as_str() {
+            "mutex/token-ring" => "token",
+            _ => words::PLAIN,
+        }
+    }
+
+    /// Lets words contain every field, also those that the papers do not have: fences, echoes of requests,
+    /// numbers of rounds.
+    pub fn set_verbose(&mut self, is_verbose: bool) {
+        self.is_verbose = is_verbose;
+    }
+
+    fn detail(&self) -> Detail {
+        if self.is_verbose { Detail::Full } else { Detail::Paper }
     }
 
     /// A text in a word or two, for the label of an arrow: `request(3,0)`.
     pub fn short(&self, text: Text) -> String {
-        words::short(self.raw(text))
+        match self.kind(text) {
+            "token" if self.plain_kind() == "token" => "token".to_owned(),
+            _ => words::short(self.raw(text)),
+        }
     }
 
     /// A text in words: `request time 3, site 0`.
     pub fn words(&self, text: Text) -> String {
-        words::long(self.raw(text))
+        words::long(self.raw(text), self.detail())
+    }
+
+    /// A text in words, with every field.
+    pub fn words_in_full(&self, text: Text) -> String {
+        words::long(self.raw(text), Detail::Full)
     }
 
     /// A whole step in words, without its site and time: `receives request time 3, site 0 from n0; sends
@@ -278,7 +338,7 @@ impl Log {
             Cause::Start => parts.push("starts".to_owned()),
             Cause::Recover => parts.push("recovers".to_owned()),
             Cause::Message => {}
-            Cause::Timer(text) => parts.push(format!("timer {}", self.words(text))),
+            Cause::Timer(text) => parts.push(format!("timer {}", self.timer_name(text))),
             Cause::Command(text) => parts.push(format!("is asked to {}", self.words(text))),
             Cause::Foreign(text) => return self.raw(text).to_owned(),
         }
