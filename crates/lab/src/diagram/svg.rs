@@ -122,6 +122,33 @@ impl Svg {
         ));
     }
 
+    /// A cubic curve.
+    pub(super) fn curve(
+        &mut self,
+        from: (f64, f64),
+        [first, second]: [(f64, f64); 2],
+        to: (f64, f64),
+        attributes: &str,
+    ) {
+        self.raw(format_args!(
+            "<path d=\"M{} {}C{} {} {} {} {} {}\" {attributes}/>",
+            Num(from.0),
+            Num(from.1),
+            Num(first.0),
+            Num(first.1),
+            Num(second.0),
+            Num(second.1),
+            Num(to.0),
+            Num(to.1)
+        ));
+    }
+
+    /// Straight lines from point to point.
+    pub(super) fn polyline(&mut self, places: &[(f64, f64)], attributes: &str) {
+        let places: Vec<_> = places.iter().map(|(x, y)| format!("{} {}", Num(*x), Num(*y))).collect();
+        self.raw(format_args!("<path d=\"M{}\" {attributes}/>", places.join("L")));
+    }
+
     /// A rectangle.
     pub(super) fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, attributes: &str) {
         self.raw(format_args!(
@@ -178,6 +205,22 @@ impl Svg {
         self.out.push_str("</svg>\n");
         self.out
     }
+}
+
+/// Defines the hatching of violations. Returns the name by which a fill refers to it.
+pub(super) fn hatching(out: &mut Svg) -> &'static str {
+    const NAME: &str = "conclave-hatching";
+    out.raw(format_args!(
+        "<defs><pattern id=\"{NAME}\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" \
+         patternTransform=\"rotate(45)\"><path d=\"M0 0V7\" stroke=\"{ALARM}\" stroke-width=\"2\" \
+         stroke-opacity=\"0.45\"/></pattern></defs>"
+    ));
+    NAME
+}
+
+/// The colour of a number.
+pub(super) fn hue(number: usize) -> &'static str {
+    HUES[number % HUES.len()]
 }
 
 /// How text is set.

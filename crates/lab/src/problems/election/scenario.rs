@@ -10,7 +10,7 @@ use conclave_kernel::{Card, NodeId, Prng};
 use conclave_sim::{Delay, Profile, Setup, exact};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, run_algorithm, spans};
+use super::{Report, run_algorithm};
 use crate::diagram::span::Span;
 use crate::log::Log;
 use crate::problem::{self, Entry, Recorder};
@@ -156,7 +156,7 @@ impl problem::Scenario for Scenario {
     }
 
     fn spans(log: &Log) -> Vec<Span> {
-        spans::spans(log)
+        super::spans(log)
     }
 
     fn profile(&self) -> Profile {
