@@ -27,7 +27,7 @@ pub(super) struct Labels {
     taken: Vec<Slab>,
 }
 
-/// Where along the arrow a label may sit, the best first. Broadcasts fan out from a point: labels near their
+/// The places of labels along an arrow, the best first. Broadcasts fan out from a point: labels near their
 /// heads are further apart.
 const PLACES: [f64; 7] = [0.5, 0.6, 0.4, 0.7, 0.3, 0.78, 0.22];
 

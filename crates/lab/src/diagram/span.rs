@@ -4,6 +4,7 @@
 //! All are computed from the names of commands, events and timers, so they work for a trace file as well.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use conclave_kernel::trace::What;
 use conclave_kernel::{NodeId, Time};
@@ -195,26 +196,30 @@ fn fence(json: &str) -> String {
     if digits.is_empty() { digits } else { format!("fence {digits}") }
 }
 
-/// The timers of a run, each from the step that sets it until it fires or is cancelled.
-pub fn timers(log: &Log) -> Vec<Bracket> {
+/// The timers that are set during some of the events of a run, each from the step that sets it until it fires or is
+/// cancelled.
+pub fn timers(log: &Log, during: &Range<usize>) -> Vec<Bracket> {
     let mut open: BTreeMap<(NodeId, &str), (usize, Text)> = BTreeMap::new();
     let mut brackets = Vec::new();
     let mut marks = log.marks().iter().peekable();
-    let bracket = |site, (from, timer), to, kind| {
-        let label = log.timer_name(timer);
-        Bracket { site, from: Edge::Event(from), to, label, kind }
+    // The index of the event at the end decides whether the timer is wanted.
+    let bracket = |site, (from, timer), (index, to), kind| {
+        let is_wanted = from < during.end && index >= during.start;
+        let label = || log.timer_name(timer);
+        is_wanted.then(|| Bracket { site, from: Edge::Event(from), to, label: label(), kind })
     };
     for (index, event) in log.events().iter().enumerate() {
         while let Some(mark) = marks.next_if(|mark| mark.at <= event.at) {
             if let What::Crash(node) = mark.what {
                 let lost = open.extract_if(.., |(site, _), _| *site == node);
-                brackets
-                    .extend(lost.map(|(_, set)| bracket(node, set, Edge::At(mark.at), BracketKind::Stopped)));
+                let end = (index, Edge::At(mark.at));
+                brackets.extend(lost.filter_map(|(_, set)| bracket(node, set, end, BracketKind::Stopped)));
             }
         }
         let mut close = |open: &mut BTreeMap<_, _>, timer: Text, kind| {
             let set = open.remove(&(event.site, log.raw(timer)));
-            brackets.extend(set.map(|set| bracket(event.site, set, Edge::Event(index), kind)));
+            let end = (index, Edge::Event(index));
+            brackets.extend(set.and_then(|set| bracket(event.site, set, end, kind)));
         };
         if let Cause::Timer(timer) = event.cause {
             close(&mut open, timer, BracketKind::Fired);
@@ -226,9 +231,10 @@ pub fn timers(log: &Log) -> Vec<Bracket> {
             }
         }
     }
-    for ((site, _), set) in open {
-        brackets.push(bracket(site, set, Edge::Open, BracketKind::Stopped));
-    }
+    let end = (usize::MAX, Edge::Open);
+    brackets.extend(
+        open.into_iter().filter_map(|((site, _), set)| bracket(site, set, end, BracketKind::Stopped)),
+    );
     brackets
 }
 
@@ -376,7 +382,7 @@ mod tests {
         ];
         let log = log_of(&steps, "{\"mark\":{\"at\":7,\"what\":{\"crash\":0}}}\n");
         assert_eq!(
-            brackets(&log, timers(&log)),
+            brackets(&log, timers(&log, &(0..log.events().len()))),
             [
                 "n0 T 1ns 3ns Fired",
                 "n0 T' 3ns 4ns Stopped",
@@ -395,7 +401,8 @@ mod tests {
             found,
             [
                 "n0 E 2ms 3ms Measure",
-                "n0 response time 0ns 3ms Measure",
+                "n0 response time 0 3ms Measure",
+                "n0 client delay 0 2ms Measure",
                 "n1 E 4ms 5ms Measure",
                 "n1 response time 300us 5ms Measure",
                 "n1 synchronisation delay 3ms 4ms Measure"

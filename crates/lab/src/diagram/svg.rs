@@ -71,7 +71,7 @@ impl Svg {
         self.raw(format_args!("</g>"));
     }
 
-    /// What a pointer that rests on the group sees.
+    /// The tooltip of the group.
     pub(super) fn tooltip(&mut self, text: &str) {
         self.raw(format_args!("<title>{}</title>", Escaped(text)));
     }
@@ -305,7 +305,7 @@ pub(super) fn unit(from: (f64, f64), to: (f64, f64)) -> (f64, f64) {
     if length < 1e-9 { (0.0, 1.0) } else { (dx / length, dy / length) }
 }
 
-/// A coordinate: at most one decimal, without trailing zeros. What is not finite becomes 0, so that a picture
+/// A coordinate: at most one decimal, without trailing zeros. A number that is not finite becomes 0, so that a picture
 /// is always well formed.
 pub(super) struct Num(pub(super) f64);
 

@@ -102,7 +102,7 @@ impl Builder {
         Self { log, ids: BTreeMap::new(), next_id: 0, most_messages: MOST_MESSAGES, fates: Vec::new() }
     }
 
-    /// Who the sites are, if that is not known from the start.
+    /// Sets the names of the sites, if they are not known from the start.
     pub(crate) fn name_sites(&mut self, names: Vec<String>) {
         self.log.sites = u32::try_from(names.len()).expect("the reader bounds the number of hosts");
         self.log.names = names;

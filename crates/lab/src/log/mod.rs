@@ -1,4 +1,4 @@
-//! A recorded run without its types: what pictures, exports and causality are made from.
+//! A recorded run without its types: the source of pictures, exports and causality.
 //!
 //! A [`Log`] is built from a recorded run in memory ([`Log::from_trace`]), from a trace file
 //! ([`read_log`]), or from the log of another program
@@ -44,12 +44,13 @@ pub use causality::{Causality, Relation};
 pub(crate) use file::Lines;
 pub use file::{Error, read_log, read_trace, write_trace};
 pub use order::{Order, Past, relation};
+pub use states::Field;
 use words::Detail;
 
 /// A recorded run: sites, events, messages, and what the world did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// What was run.
+    /// The description of the run.
     pub about: About,
     sites: u32,
     /// The sites' names, if they are not `n0`, `n1`, ...
@@ -61,7 +62,7 @@ pub struct Log {
     received: Vec<u32>,
     /// In the order of sending: those of one event lie together.
     messages: Vec<Message>,
-    /// What the sites told the layer above, event by event.
+    /// The events that the sites emitted to the layer above, step by step.
     emitted: Vec<Text>,
     /// The timers that were set, event by event.
     timers: Vec<TimerChange>,
@@ -74,7 +75,7 @@ pub struct Log {
     texts: String,
 }
 
-/// What was run.
+/// The description of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// `problem/name` of the algorithm, or the name of a foreign log.
@@ -83,11 +84,11 @@ pub struct About {
     pub seed: Option<u64>,
     /// Everything else that was set, as the world wrote it.
     pub scenario: String,
-    /// What the times of the log are.
+    /// The meaning of the times.
     pub timescale: Timescale,
 }
 
-/// What the times of a log are.
+/// The meaning of the times of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timescale {
     /// Nanoseconds of the world.
@@ -102,7 +103,7 @@ pub enum Timescale {
 pub struct Event {
     /// The world's time.
     pub at: Time,
-    /// What the site's own clock said.
+    /// The reading of the site's own clock.
     pub clock: Time,
     /// The Lamport stamp that was recorded.
     pub stamp: u64,
@@ -151,17 +152,17 @@ pub struct Message {
     pub from: NodeId,
     /// The receiver.
     pub to: NodeId,
-    /// What it said.
+    /// Its content.
     pub text: Text,
     /// Its kind, an index into [`Log::kinds`].
     pub kind: u8,
     /// Whether the network made a copy of it.
     pub duplicated: bool,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
-/// What became of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was still on its way when the log ended.
@@ -242,7 +243,7 @@ impl Log {
         start as usize..self.events[event].sent_end as usize
     }
 
-    /// What an event told the layer above.
+    /// The events that a step emitted to the layer above.
     pub fn emitted(&self, event: usize) -> &[Text] {
         let start = self.before(event).map_or(0, |event| event.emitted_end);
         &self.emitted[start as usize..self.events[event].emitted_end as usize]
@@ -259,7 +260,7 @@ impl Log {
         words::timer(self.raw(timer))
     }
 
-    /// Crashes, pauses, partitions and their ends, in order of time. What became of messages is in
+    /// Crashes, pauses, partitions and their ends, in order of time. The fates of messages are in
     /// [`Message::fate`].
     pub fn marks(&self) -> &[Mark] {
         &self.marks
@@ -276,7 +277,7 @@ impl Log {
         event.max(self.marks.last().map_or(Time::ZERO, |mark| mark.at))
     }
 
-    /// When a message was sent.
+    /// The time at which a message was sent.
     pub fn sent_at(&self, message: &Message) -> Time {
         self.events[message.sent_by as usize].at
     }
@@ -288,18 +289,7 @@ impl Log {
 
     /// The name of what a text says: its variant, without what it carries.
     pub fn kind(&self, text: Text) -> &str {
-        match words::kind(self.raw(text)) {
-            words::PLAIN => self.plain_kind(),
-            kind => kind,
-        }
-    }
-
-    /// The kind of messages that are no enum.
-    fn plain_kind(&self) -> &'static str {
-        match self.about.algorithm.as_str() {
-            "mutex/token-ring" => "token",
-            _ => words::PLAIN,
-        }
+        words::kind_in(&self.about.algorithm, self.raw(text))
     }
 
     /// Lets words contain every field, also those that the papers do not have: fences, echoes of requests,
@@ -314,8 +304,9 @@ impl Log {
 
     /// A text in a word or two, for the label of an arrow: `request(3,0)`.
     pub fn short(&self, text: Text) -> String {
-        match self.kind(text) {
-            "token" if self.plain_kind() == "token" => "token".to_owned(),
+        match (self.kind(text), words::kind(self.raw(text))) {
+            // A message that is no enum is all ours.
+            (kind, plain) if kind != plain => kind.to_owned(),
             _ => words::short(self.raw(text)),
         }
     }

@@ -22,9 +22,10 @@ impl Log {
     }
 
     /// The fields of the site's state that a step changed, with their new values. The first step of a site
-    /// changes all of its fields that have a value other than nothing, no, 0 and an empty list.
+    /// changes all of its fields that have a value other than nothing, no, zeros and an empty list.
     pub fn changes(&self, event: usize) -> Vec<Field> {
-        let is_empty = |(_, value): &Field| ["-", "no", "0", "[]", "{}"].contains(&value.as_str());
+        let is_zero = |value: &str| value.chars().all(|c| "[]{}(), 0-".contains(c));
+        let is_empty = |(_, value): &Field| value == "no" || is_zero(value);
         let mut after = self.state(event);
         match self.previous(event) {
             Some(previous) => {

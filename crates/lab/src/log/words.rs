@@ -26,10 +26,10 @@ const MOST_LABEL: usize = 28;
 
 /// The names of the fields that hold the enum of a message. The second of a pair tells whether the paper's
 /// version of the variant has fields.
-const BODIES: [(&str, bool); 2] = [("body", true), ("says", false)];
+const BODIES: [(&str, bool); 3] = [("body", true), ("says", false), ("what", false)];
 
 /// The layers that wrap the messages of an inner algorithm.
-const LAYERS: [&str; 4] = ["mutex", "election", "detector", "rounds"];
+const LAYERS: [&str; 6] = ["mutex", "election", "detector", "rounds", "process", "resolution"];
 
 /// The fields that only our messages and states have. Timeouts are constants, and a picture shows them as
 /// brackets.
@@ -84,6 +84,19 @@ pub(super) fn kind(json: &str) -> &str {
     if field(json, "token").is_some() { "token" } else { name }
 }
 
+/// Returns the kind of a message of an algorithm. Messages that are no enum have a name there.
+pub(super) fn kind_in<'a>(algorithm: &str, json: &'a str) -> &'a str {
+    let problem = algorithm.split('/').next().unwrap_or_default();
+    match (kind(json), problem) {
+        (PLAIN, _) if algorithm == "mutex/token-ring" => "token",
+        (PLAIN, "detector") => "heartbeat",
+        ("detector", "deadlock") if algorithm.contains("edge-chasing") => "probe",
+        ("detector", "deadlock") => "detector",
+        ("detector", _) => "heartbeat",
+        (kind, _) => kind,
+    }
+}
+
 fn variant(json: &str) -> &str {
     let name = match json.as_bytes() {
         [b'"', ..] => json[1..].split('"').next(),
@@ -136,6 +149,10 @@ fn payload(value: &Value, shown: &mut Vec<String>) {
     }
     match fields.iter().next() {
         Some((key, inner)) if fields.len() == 1 && LAYERS.contains(&key.as_str()) => payload(inner, shown),
+        // The part of a snapshot has too much content for a label.
+        Some((_, Value::Object(inner))) if fields.len() == 1 && inner.contains_key("state") => {
+            inner.get("site").into_iter().for_each(|site| scalars(site, shown));
+        }
         Some((_, Value::Object(inner))) if fields.len() == 1 => {
             carried(inner).for_each(|(_, value)| scalars(value, shown));
         }
@@ -207,10 +224,18 @@ fn paper(value: Value) -> Value {
 pub(super) fn state(json: &str, detail: Detail) -> Vec<(String, String)> {
     let mut shown = Vec::new();
     match serde_json::from_str::<Value>(json) {
-        Ok(value) => fields_of("", &value, detail, &mut shown),
+        Ok(value) => fields_of("", inside(&value), detail, &mut shown),
         Err(_) => shown.push((String::new(), json.to_owned())),
     }
     shown
+}
+
+/// The algorithm inside a wrapper that plants flaws.
+fn inside(state: &Value) -> &Value {
+    match state.get("flaw") {
+        Some(_) => state.get("site").unwrap_or(state),
+        None => state,
+    }
 }
 
 fn fields_of(path: &str, value: &Value, detail: Detail, shown: &mut Vec<(String, String)>) {

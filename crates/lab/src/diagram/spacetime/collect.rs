@@ -9,7 +9,7 @@ use super::Options;
 use super::scene::{Alarm, Arrow, Axis, Band, Bar, Brace, CutLine, Dot, Head, Interval, Kind, Place, Scene};
 use super::window::{Scale, decisive, window};
 use crate::diagram::scale::group;
-use crate::diagram::span::{self, Bracket, Edge, SpanKind};
+use crate::diagram::span::{self, Bracket, Edge, Tone};
 use crate::log::{Fate, Log, Message, Timescale};
 
 /// The most sites in a picture. The picture names the number of all sites if there are more.
@@ -68,7 +68,11 @@ impl Collect<'_> {
         self.scene.command.clone_from(&options.command);
         self.scene.verdict.clone_from(&options.verdict);
         self.scene.sites = (0..self.sites).map(|site| log.name(NodeId(site))).collect();
-        let kind = |(hue, name): (usize, &String)| Kind { name: name.replace('_', " "), hue };
+        let words = |name: &str| match name {
+            "app" => "message of the application".to_owned(),
+            name => name.replace('_', " "),
+        };
+        let kind = |(hue, name): (usize, &String)| Kind { name: words(name), hue };
         self.scene.kinds = log.kinds().iter().enumerate().map(kind).collect();
     }
 
@@ -86,10 +90,13 @@ impl Collect<'_> {
         let start =
             log.events().get(events.start).map_or(0.0, |event| self.scale.event(events.start, event.at));
         let from = self.scale.time(log, self.options.from);
-        let low = match (self.scale, events.start) {
-            (Scale::Steps(_), _) | (Scale::Time | Scale::Moments(_), 0) => from,
-            // Lamport times begin with 1.
-            _ => start.max(from),
+        // Lamport times begin with 1. A window that the violation determines begins with its first event.
+        let is_moved = events.start > 0 && self.options.from == conclave_kernel::Time::ZERO;
+        let low = match self.scale {
+            Scale::Steps(_) => from,
+            Scale::Stamps => start.max(from),
+            _ if is_moved => start,
+            _ => from,
         };
         let high = next.unwrap_or(last).min(last).max(low + 1.0);
         let is_whole = next.is_none() && self.options.until.is_none();
@@ -275,7 +282,7 @@ impl Collect<'_> {
 
     /// Adds the timers, and the durations if they are wanted. Returns the number of timers that were left out.
     fn add_brackets(&mut self) -> usize {
-        let timers = span::timers(self.log);
+        let timers = span::timers(self.log, &self.events);
         let is_visible = |bracket: &Bracket| {
             bracket.site.0 < self.sites && self.stretch(bracket.from, bracket.to).is_some()
         };
@@ -386,8 +393,8 @@ impl Collect<'_> {
         }
     }
 
-    /// Adds the violation. If it happens while several sites are in the critical section, it covers their
-    /// common stay.
+    /// Adds the violation. If several sites are in the critical section then, or lead, it covers their common
+    /// time.
     fn add_violation(&mut self) {
         let Some(broken) = &self.options.violation else { return };
         if self.log.events().is_empty() {
@@ -395,9 +402,8 @@ impl Collect<'_> {
         }
         let event = decisive(self.log, broken);
         let at = self.place(event).at;
-        let is_inside = |bar: &&Bar| {
-            bar.name == SpanKind::INSIDE.name && bar.from <= at && bar.to.is_none_or(|to| to > at)
-        };
+        let is_inside =
+            |bar: &&Bar| bar.tone == Tone::Has && bar.from <= at && bar.to.is_none_or(|to| to > at);
         let inside: Vec<&Bar> = self.scene.bars.iter().filter(is_inside).collect();
         let (to, sites) = match inside.len() {
             0 | 1 => (Some(at), Vec::new()),

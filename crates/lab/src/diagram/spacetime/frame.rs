@@ -2,6 +2,7 @@
 
 use super::legend;
 use super::scene::{Arrow, Place, Scene};
+use crate::diagram::span::BracketKind;
 use crate::diagram::svg::{BODY, TINY, unit, width_of};
 
 /// The free space around the picture.
@@ -10,6 +11,8 @@ pub(super) const MARGIN: f64 = 28.0;
 pub(super) const LANE: f64 = 17.0;
 /// The height of a line of text in a state.
 pub(super) const STATE_LINE: f64 = 11.5;
+/// The width of a line of text in a state. A longer line is cut.
+pub(super) const MOST_STATE_WIDTH: f64 = 190.0;
 /// The distance from a site's line to the first thing below it.
 pub(super) const BELOW: f64 = 13.0;
 
@@ -54,7 +57,8 @@ impl Frame {
         // Wide enough for its steps, and not narrower than it is high. States need more room.
         let least = (gap * rows as f64 * 1.4).clamp(860.0, 1560.0);
         let has_states = scene.dots.iter().any(|dot| !dot.changes.is_empty());
-        let (step, most) = if has_states { (78.0, 3200.0) } else { (46.0, 1560.0) };
+        let is_measured = scene.brackets.iter().any(|brace| brace.kind == BracketKind::Measure);
+        let (step, most) = if has_states || is_measured { (78.0, 3200.0) } else { (46.0, 1560.0) };
         let right = left + (scene.instants as f64 * step).clamp(least, f64::max(least, most));
         let lanes = scene.bands.iter().map(|band| band.lane + 1).max().unwrap_or(0);
         let alarm = if scene.violation.is_some() { 24.0 } else { 0.0 };
@@ -109,8 +113,9 @@ impl Frame {
         let mut placed = Vec::new();
         let dots = scene.dots.iter().enumerate();
         for (dot, found) in dots.filter(|(_, dot)| dot.place.site == site && !dot.changes.is_empty()) {
-            let x = self.x(found.place.at) - 3.0;
-            let width = found.changes.iter().map(|line| width_of(line, TINY)).fold(0.0, f64::max) + 10.0;
+            let width = found.changes.iter().map(|line| width_of(line, TINY)).fold(0.0, f64::max);
+            let width = width.min(MOST_STATE_WIDTH) + 10.0;
+            let x = (self.x(found.place.at) - 3.0).min(self.width - width);
             let row = rows.iter().position(|(end, _)| *end <= x).unwrap_or(rows.len());
             if row == rows.len() {
                 rows.push((0.0, 0));

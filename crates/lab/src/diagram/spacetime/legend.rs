@@ -28,6 +28,7 @@ enum Sample {
     Partition,
     Timer,
     Cut,
+    InTransit,
 }
 
 const SAMPLE: f64 = 30.0;
@@ -61,6 +62,11 @@ pub(super) fn entries(scene: &Scene) -> Vec<Entry> {
     let marks = [
         (has_timers, Sample::Timer, "timer (dashed: stopped)"),
         (!scene.cuts.is_empty(), Sample::Cut, "cut, with the recorded states"),
+        (
+            scene.cuts.iter().any(|cut| !cut.in_transit.is_empty()),
+            Sample::InTransit,
+            "in a channel of the cut",
+        ),
         (!scene.crashes.is_empty(), Sample::Crash, "crashed"),
         (!scene.pauses.is_empty(), Sample::Pause, "paused"),
         (!scene.bands.is_empty(), Sample::Partition, "cut off"),
@@ -129,6 +135,10 @@ impl Picture<'_> {
                 self.out.line((x, y), end, &look);
                 self.out.line((x, y - 4.0), (x, y + 4.0), &look);
                 self.out.head((x, y), end, 7.0, &format!("fill=\"{SOFT}\""));
+            }
+            Sample::InTransit => {
+                let look = "fill=\"#332288\" fill-opacity=\"0.2\" stroke=\"#332288\" stroke-width=\"1.2\"";
+                self.out.circle((x + SAMPLE / 2.0, y), 7.0, look, "");
             }
             Sample::Cut => {
                 let look = "stroke=\"#332288\" stroke-width=\"2.2\" stroke-dasharray=\"9 4\"";

@@ -1,6 +1,6 @@
 //! The SVG of the parts that explain a scene: brackets, states, cuts and the violation.
 
-use super::frame::{BELOW, LANE, MARGIN, STATE_LINE};
+use super::frame::{BELOW, LANE, MARGIN, MOST_STATE_WIDTH, STATE_LINE};
 use super::render::Picture;
 use super::scene::{Brace, CutLine};
 use crate::diagram::span::BracketKind;
@@ -48,6 +48,10 @@ impl Picture<'_> {
             let middle = f64::midpoint(x, end);
             self.out.rect(middle - width / 2.0, y - 6.0, width, 12.0, &format!("fill=\"{PAPER}\""));
             self.out.text(&words.anchored(Anchor::Middle), middle, y + 3.7, text);
+        } else if brace.kind == BracketKind::Measure {
+            // The next duration begins at its end, so its name stands before it.
+            self.out.rect(x - width - 2.0, y - 6.0, width, 12.0, &format!("fill=\"{PAPER}\""));
+            self.out.text(&words.anchored(Anchor::End), x - 6.0, y + 3.7, text);
         } else if end - x >= 6.0 {
             let text = fit(text, TINY, f64::max(end - x, 70.0));
             self.out.text(&words, end + 4.0, y + 3.7, &text);
@@ -63,8 +67,10 @@ impl Picture<'_> {
             self.out.open("class=\"state\"");
             self.out.line((x, y + 4.0), (x, top - 2.0), "stroke=\"#c3cad2\" stroke-width=\"0.8\"");
             for (line, change) in (1..).zip(&dot.changes) {
-                let text = fit(change, TINY, 190.0);
+                let text = fit(change, TINY, MOST_STATE_WIDTH);
                 let y = top + f64::from(line) * STATE_LINE - 3.0;
+                let paper = format!("fill=\"{PAPER}\" fill-opacity=\"0.85\"");
+                self.out.rect(state.x - 1.0, y - 9.0, width_of(&text, TINY) + 2.0, STATE_LINE, &paper);
                 self.out.text(&Type::new(TINY, INK), state.x, y, &text);
             }
             self.out.close();
@@ -92,7 +98,13 @@ impl Picture<'_> {
             "fill=\"none\" stroke=\"{CUT}\" stroke-width=\"2.2\" stroke-dasharray=\"9 4\" stroke-opacity=\"0.85\""
         );
         let way: Vec<_> = [top].into_iter().chain(places.iter().copied()).chain([bottom]).collect();
-        self.out.polyline(&way, &look);
+        for ends in way.windows(2) {
+            let ((x, y), (to_x, to_y)) = (ends[0], ends[1]);
+            // Bent a little, so that it does not cover the marker that lets the next site record.
+            let (width, third) = ((to_x - x) * 0.2, (to_y - y) / 3.0);
+            let controls = [(x + width, y + third), (to_x - width, to_y - third)];
+            self.out.curve((x, y), controls, (to_x, to_y), &look);
+        }
         let words = Type { fill: CUT, ..Type::new(TINY, INK).weighing(600) };
         self.out.text(&words.anchored(Anchor::Middle), top.0, top.1 - 4.0, &cut.name);
         for (place, state) in &cut.points {

@@ -2,7 +2,7 @@
 //!
 //! Every element has a class (`dot`, `arrow`, `bar`, `timer`, `violation`, ...) and a title.
 
-use super::frame::{Frame, MARGIN};
+use super::frame::{Frame, MARGIN, MOST_STATE_WIDTH, STATE_LINE};
 use super::legend;
 use super::route::{Dots, Route};
 use super::scene::{Arrow, Bar, Head, Scene};
@@ -30,9 +30,9 @@ pub fn render(scene: &Scene) -> String {
     picture.bars();
     picture.absences();
     picture.violation();
-    picture.cuts();
     picture.arrows();
     picture.braces();
+    picture.cuts();
     picture.dots();
     picture.labels();
     picture.states();
@@ -207,8 +207,9 @@ impl Picture<'_> {
         let hue = hue(self.scene.kinds[arrow.kind].hue);
         let (x, y) = self.frame.point(arrow.from);
         let end = self.frame.x(arrow.to.at);
-        let (left, right) = if end - x < 12.0 { (x - 12.0, x + 12.0) } else { (x, end) };
-        let height = 26.0 + 4.0 * arrow.beside.1 as f64;
+        let aside = 14.0 + 7.0 * arrow.beside.1 as f64;
+        let (left, right) = if end - x < 12.0 { (x - aside, x + aside) } else { (x, end) };
+        let height = 28.0 + 9.0 * arrow.beside.1 as f64;
         let look = format!("fill=\"none\" stroke=\"{hue}\" stroke-width=\"{stroke}\"");
         let controls = [(left, y - height), (right, y - height)];
         self.out.curve((x, y - 3.0), controls, (end, y - 3.0 - head * 0.7), &look);
@@ -232,8 +233,7 @@ impl Picture<'_> {
     fn labels(&mut self) {
         let mut labels = Labels::default();
         self.out.open(&format!(
-            "class=\"labels\" font-size=\"{TINY}\" text-anchor=\"middle\" pointer-events=\"none\" \
-             paint-order=\"stroke\" stroke-width=\"3\" stroke-linejoin=\"round\""
+            "class=\"labels\" font-size=\"{TINY}\" text-anchor=\"middle\" pointer-events=\"none\""
         ));
         let frame = self.frame;
         for bar in &self.scene.bars {
@@ -248,6 +248,12 @@ impl Picture<'_> {
             let (x, y) = frame.point(dot.place);
             labels.avoid(x - 3.0, y - 3.0, 6.0, 6.0);
         }
+        for state in &frame.states {
+            let (lines, y) = (&self.scene.dots[state.dot], state.below);
+            let width = lines.changes.iter().map(|line| width_of(line, TINY)).fold(0.0, f64::max);
+            let height = lines.changes.len() as f64 * STATE_LINE;
+            labels.avoid(state.x, frame.y(lines.place.site) + y - 2.0, width.min(MOST_STATE_WIDTH), height);
+        }
         if self.has_labels() {
             self.arrow_labels(&mut labels);
         }
@@ -260,7 +266,7 @@ impl Picture<'_> {
             _ => (INK, y - 6.5),
         };
         self.out.raw(format_args!(
-            "<text class=\"note\" x=\"{}\" y=\"{}\" fill=\"{fill}\" stroke=\"none\" font-weight=\"600\">{}</text>",
+            "<text class=\"note\" x=\"{}\" y=\"{}\" fill=\"{fill}\" font-weight=\"600\">{}</text>",
             Num(x),
             Num(y),
             Escaped(&bar.note)
@@ -279,13 +285,17 @@ impl Picture<'_> {
             };
             let Some(placed) = placed else { continue };
             let (x, y) = (Num(placed.x), Num(placed.y));
+            let width = width_of(&arrow.label, TINY);
+            self.out.open(&format!("class=\"label\" transform=\"rotate({} {x} {y})\"", Num(placed.angle)));
+            let paper = format!("fill=\"{PAPER}\" fill-opacity=\"0.8\"");
+            self.out.rect(placed.x - width / 2.0, placed.y - TINY / 2.0, width, TINY, &paper);
             self.out.raw(format_args!(
-                "<text x=\"{x}\" y=\"{y}\" dy=\"0.34em\" fill=\"{}\" stroke=\"{PAPER}\" \
-                 transform=\"rotate({} {x} {y})\">{}</text>",
+                "<text x=\"{x}\" y=\"{}\" fill=\"{}\">{}</text>",
+                Num(placed.y + TINY * 0.34),
                 hue(self.scene.kinds[arrow.kind].hue),
-                Num(placed.angle),
                 Escaped(&arrow.label)
             ));
+            self.out.close();
         }
     }
 
