@@ -26,6 +26,11 @@ pub use meter::Moment;
 pub use report::Report;
 pub use scenario::Scenario;
 
+/// Returns whether an algorithm follows the true time, and not only the other clocks.
+pub fn is_external(algorithm: &str) -> bool {
+    timesync::CARDS.iter().any(|card| card.name == algorithm && scenario::is_external(card))
+}
+
 use crate::problem::{self, Scenario as _};
 use meter::Meter;
 
