@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use conclave_kernel::{Card, NodeId, Prng, time};
-use conclave_sim::{Fault, FaultKind, Recovery, Setup};
+use conclave_sim::{Delay, Fault, FaultKind, Recovery, Setup};
 use serde::Serialize;
 
 use super::{Report, Scenario};
@@ -33,6 +33,10 @@ impl Row {
             && self.report.facts.ledger.unfired.is_empty()
     }
 }
+
+/// The delays of a comparison without `--delay`. With the constant delay of a run, no detector makes a mistake,
+/// so there would be no trade-off.
+pub const DELAY: Delay = Delay::Exponential(Duration::from_millis(10));
 
 /// The settings that an algorithm is compared with.
 pub fn settings(card: &Card, base: &Scenario) -> Vec<Scenario> {

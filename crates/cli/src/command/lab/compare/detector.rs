@@ -16,7 +16,10 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
     let [nodes] = sizes[..] else {
         return Err(Failure::usage("detectors are compared at one size: give one number to --nodes"));
     };
-    let base: Scenario = args.base(Some(nodes))?;
+    let mut base: Scenario = args.base(Some(nodes))?;
+    if args.world.delay.is_none() && args.world.config.is_none() {
+        base.setup.delay = compare::DELAY;
+    }
     let jobs: Vec<_> = cards
         .iter()
         .flat_map(|card| compare::settings(card, &base).into_iter().map(move |scenario| (*card, scenario)))
@@ -41,7 +44,6 @@ pub fn compare(args: &Args) -> Result<Compared, Failure> {
 
 /// The verdict on a row: whether the watchers noticed the crashes. Mistakes are the subject of the
 /// comparison, so they are no violations.
-/// violation.
 fn verdict(row: &Row) -> Verdict {
     match row.report.facts.has_judged(COMPLETENESS.name) {
         _ if !row.passed() => Verdict::Violated,
