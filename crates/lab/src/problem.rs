@@ -14,7 +14,6 @@ use conclave_sim::{Candidate, End, Ledger, Limits, Order, Outcome, Profile, Setu
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::diagram::span::Span;
 use crate::log::{self, Log};
 use conclave_kernel::suggest;
 
@@ -111,12 +110,6 @@ pub trait Scenario: Clone + Debug + Default + Send + Sync + Serialize + Deserial
     fn run(&self, recorder: &mut Recorder) -> Result<Self::Report, String> {
         let entry = self.entry().ok_or_else(|| self.unknown_algorithm())?;
         (entry.simulate)(self, recorder)
-    }
-
-    /// The bars of the space-time diagram.
-    fn spans(log: &Log) -> Vec<Span> {
-        let _ = log;
-        Vec::new()
     }
 
     /// The limits of the world that a swarm draws for this algorithm.

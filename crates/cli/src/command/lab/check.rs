@@ -23,6 +23,8 @@ use conclave_lab::problems::{detector, election, mutex, snapshot};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::picture::{Caption, PictureArgs};
+use super::replay::show_fields;
 use super::world::duration;
 use super::{problems, world};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
@@ -102,6 +104,12 @@ pub struct Args {
     /// Write the counterexample as JSON lines, for `conclave replay`
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     trace: Option<PathBuf>,
+    /// The flags of the picture.
+    #[command(flatten)]
+    picture: PictureArgs,
+    /// Show also the fields of messages and states that the papers do not have
+    #[arg(long, help_heading = "Output")]
+    verbose: bool,
     /// Print JSON instead of text
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -183,7 +191,7 @@ fn finish(
         _ => None,
     };
     if let Some(found) = &outcome.counterexample {
-        write_counterexample(args, card.problem, found)?;
+        write_counterexample(args, outcome, found)?;
     }
     show(args, outcome, verdicts, costs.as_ref())?;
     let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(verdicts);
@@ -363,15 +371,18 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample(args: &Args, problem: &str, found: &Counterexample) -> Result<(), Failure> {
+fn write_counterexample(args: &Args, report: &Report, found: &Counterexample) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         let mut lines = Vec::new();
         log::write_trace(&found.trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
         output::write_file(path, &lines)?;
     }
     if let Some(path) = &args.svg {
-        let log = Log::from_trace(&found.trace)?;
-        let options = spacetime::Options { spans: problems::spans(problem, &log), ..Default::default() };
+        let mut log = Log::from_trace(&found.trace)?;
+        log.set_verbose(args.verbose);
+        let property = report.property.unwrap_or("progress");
+        let caption = Caption::of_counterexample(&log, property, report.why.as_deref().unwrap_or_default());
+        let options = args.picture.options(&log, caption);
         output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
     }
     Ok(())
@@ -413,7 +424,10 @@ fn show(
     costs: Option<&Costs>,
 ) -> Result<(), Failure> {
     let log = report.counterexample.as_ref().map(|found| Log::from_trace(&found.trace)).transpose()?;
-    let steps = log.as_ref().map(in_words);
+    let steps = log.map(|mut log| {
+        log.set_verbose(args.verbose);
+        in_words(&log, args.picture.states && !args.json)
+    });
     if args.json {
         return output::print_json(&Json {
             algorithm: &args.algorithm,
@@ -521,8 +535,15 @@ fn verdict_lines(text: &mut String, report: &Report, verdicts: &[PropertyVerdict
     }
 }
 
-fn in_words(log: &Log) -> Vec<String> {
-    let step = |event: usize| format!("{}  {}", log.name(log.events()[event].site), log.describe(event));
+/// The steps in words. With states, each has a second line with the fields that it changed.
+fn in_words(log: &Log, states: bool) -> Vec<String> {
+    let step = |event: usize| {
+        let step = format!("{}  {}", log.name(log.events()[event].site), log.describe(event));
+        match show_fields(&log.changes(event)) {
+            fields if states && !fields.is_empty() => format!("{step}\n{:>10}{fields}", ""),
+            _ => step,
+        }
+    };
     (0..log.events().len()).map(step).collect()
 }
 

@@ -6,6 +6,7 @@ mod deadlock;
 mod list;
 mod matrix;
 mod mutants;
+mod picture;
 mod problems;
 mod replay;
 mod report;

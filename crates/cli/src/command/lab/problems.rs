@@ -6,8 +6,6 @@ use conclave_algorithms::catalog;
 use conclave_algorithms::deadlock::Model;
 use conclave_algorithms::quorum::Quorum;
 use conclave_kernel::suggest;
-use conclave_lab::diagram::span::Span;
-use conclave_lab::log::Log;
 use conclave_lab::problem;
 use conclave_lab::problems::election::{Ranks, Start, Trigger};
 use conclave_lab::problems::mutex::Work;
@@ -34,7 +32,6 @@ pub struct Entry {
     pub sim: fn(&sim::Args, &str) -> Done,
     /// Records a run for `conclave replay`, in the form of a trace file.
     pub record: fn(&replay::Run<'_>) -> Result<Vec<u8>, Failure>,
-    spans: fn(&Log) -> Vec<Span>,
 }
 
 static ENTRIES: [Entry; 6] = [
@@ -47,17 +44,12 @@ static ENTRIES: [Entry; 6] = [
 ];
 
 const fn entry<S: Problem>() -> Entry {
-    Entry { name: S::PROBLEM, sim: sim::simulate::<S>, record: replay::record::<S>, spans: S::spans }
+    Entry { name: S::PROBLEM, sim: sim::simulate::<S>, record: replay::record::<S> }
 }
 
 /// Returns the operations on the problem of that name; `None` if the simulator has no such problem.
 pub fn named(problem: &str) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.name == problem)
-}
-
-/// Returns the bars of the space-time diagram of a run.
-pub fn spans(problem: &str, log: &Log) -> Vec<Span> {
-    named(problem).map_or(Vec::new(), |entry| (entry.spans)(log))
 }
 
 /// Splits `PROBLEM/ALGORITHM` into the two names. Fails if the catalogue has no such algorithm.

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use conclave_lab::diagram::{shiviz, spacetime};
+use conclave_lab::diagram::{clocks, shiviz, spacetime};
 use conclave_lab::log::Log;
-use conclave_lab::problem::{self, Recorder, Report as _};
+use conclave_lab::problem::{self, Facts, Recorder, Report as _};
+use conclave_lab::problems::timesync;
 use conclave_lab::sweep;
 
+use super::picture::{Caption, PictureArgs};
 use super::problems::{self, Problem, ProblemArgs};
 use super::report;
 use super::world::{self, WorldArgs};
@@ -45,6 +47,12 @@ pub struct Args {
     /// Draw the run as a space-time diagram
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub svg: Option<PathBuf>,
+    /// The flags of the picture.
+    #[command(flatten)]
+    pub picture: PictureArgs,
+    /// Timesync: draw the offset and the promised interval of each clock
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
+    pub clocks: Option<PathBuf>,
     /// Write the run as a ShiViz log
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub shiviz: Option<PathBuf>,
@@ -63,7 +71,8 @@ Examples:
   conclave sim election/bully --crash 4@50ms --svg run.svg
   conclave sim election/chang-roberts --nodes 7 --start all --ranks random --seeds 0..1000
   conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
-  conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
+  conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200 --clocks clocks.svg
+  conclave sim mutex/suzuki-kasami --nodes 3 --load high --entries 3 --states --svg run.svg
 
 --entries is the number of requests over all sites. A duration has a unit: 250us, 1.5ms, 2s.
 A property is 'not judged' if the run cannot violate it. For example, one entry cannot violate exclusion.
@@ -111,22 +120,29 @@ pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
 }
 
 fn run_one<S: Problem>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
-    let wants_log = args.svg.is_some() || args.shiviz.is_some();
+    let wants_log = args.svg.is_some() || args.shiviz.is_some() || args.clocks.is_some();
+    let mut scenario = scenario.clone();
+    scenario.setup_mut().keeps_states = args.picture.states;
     let mut recorder = Recorder::new(args.trace.is_some(), wants_log);
     let report = scenario.run(&mut recorder)?;
     if let Some(path) = &args.trace {
         output::write_file(path, &recorder.lines)?;
     }
     if let Some(log) = &recorder.log {
-        draw::<S>(args, log)?;
+        draw(args, log, report.facts())?;
     }
     Ok(report)
 }
 
-fn draw<S: Problem>(args: &Args, log: &Log) -> Result<(), Failure> {
+fn draw(args: &Args, log: &Log, facts: &Facts) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
-        let options = spacetime::Options { spans: S::spans(log), ..Default::default() };
+        let options = args.picture.options(log, Caption::of_run(facts));
         output::write_file(path, spacetime::draw(log, &options).as_bytes())?;
+    }
+    if let Some(path) = &args.clocks {
+        let is_external = timesync::is_external(&facts.algorithm);
+        let clocks = clocks::Clocks::of(log, is_external, &facts.command)?;
+        output::write_file(path, clocks::draw(&clocks).as_bytes())?;
     }
     if let Some(path) = &args.shiviz {
         output::write_file(path, shiviz::write(log)?.as_bytes())?;

@@ -11,8 +11,6 @@ use conclave_sim::{Delay, Profile, Setup, exact};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
-use crate::diagram::span::Span;
-use crate::log::Log;
 use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the election problem.
@@ -153,10 +151,6 @@ impl problem::Scenario for Scenario {
 
     fn entry(&self) -> Option<&'static Entry<Self>> {
         ENTRIES.iter().find(|entry| entry.card.name == self.algorithm)
-    }
-
-    fn spans(log: &Log) -> Vec<Span> {
-        super::spans(log)
     }
 
     fn profile(&self) -> Profile {

@@ -11,8 +11,6 @@ use conclave_sim::{Setup, exact, text};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
-use crate::diagram::span::{self, Span};
-use crate::log::Log;
 use crate::problem::{self, Entry, Recorder};
 
 /// Everything that determines a run of the mutex problem.
@@ -141,10 +139,6 @@ impl problem::Scenario for Scenario {
 
     fn entry(&self) -> Option<&'static Entry<Self>> {
         ENTRIES.iter().chain(LAYERED).find(|entry| entry.card.name == self.algorithm)
-    }
-
-    fn spans(log: &Log) -> Vec<Span> {
-        span::mutex(log)
     }
 }
 
