@@ -134,7 +134,7 @@ fn the_examples_of_the_help_work() {
             assert_eq!(output.status.code(), Some(expected), "{example}: {}", text(&output.stderr));
         }
     }
-    for file in ["run.svg", "costs.svg", "run.jsonl"] {
+    for file in ["run.svg", "clocks.svg", "costs.svg", "run.jsonl"] {
         assert!(folder.join(file).exists(), "{file}");
     }
 }

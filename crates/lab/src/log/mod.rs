@@ -337,7 +337,7 @@ impl Log {
             parts.push(format!("receives {} from {}", self.words(message.text), self.name(message.from)));
         }
         let sent = &self.messages[self.sent(event)];
-        for group in sent.chunk_by(|a, b| a.text == b.text) {
+        for group in sent.chunk_by(|a, b| self.raw(a.text) == self.raw(b.text)) {
             parts.push(format!("sends {} to {}", self.words(group[0].text), self.receivers(group)));
         }
         for text in self.emitted(event) {

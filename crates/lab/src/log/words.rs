@@ -26,14 +26,15 @@ const MOST_LABEL: usize = 28;
 
 /// The names of the fields that hold the enum of a message. The second of a pair tells whether the paper's
 /// version of the variant has fields.
-const BODIES: [(&str, bool); 3] = [("body", true), ("says", false), ("what", false)];
+const BODIES: [(&str, bool); 4] = [("body", true), ("says", false), ("what", false), ("message", true)];
 
 /// The layers that wrap the messages of an inner algorithm.
 const LAYERS: [&str; 6] = ["mutex", "election", "detector", "rounds", "process", "resolution"];
 
 /// The fields that only our messages and states have. Timeouts are constants, and a picture shows them as
 /// brackets.
-const OURS: [&str; 19] = [
+const OURS: [&str; 20] = [
+    "account",
     "fence",
     "seen",
     "round",
@@ -64,7 +65,7 @@ const PAPER_NAMES: [(&str, &str); 8] = [
     ("replies", "replies from"),
     ("held", "permissions of"),
     ("arbiter.waiting", "queue"),
-    ("arbiter.holder", "locked for"),
+    ("arbiter.holder.request", "locked for"),
 ];
 
 /// Returns the name of the variant; [`PLAIN`] for a value that is no enum.
@@ -103,7 +104,9 @@ fn variant(json: &str) -> &str {
         [b'{', b'"', ..] if has_one_key(json) => json[2..].split('"').next(),
         _ => None,
     };
-    name.filter(|name| !name.is_empty() && !name.contains('\\')).unwrap_or(PLAIN)
+    // The heartbeat of a detector is a struct with a number.
+    let is_name = |name: &&str| !name.is_empty() && *name != "number" && !name.contains('\\');
+    name.filter(is_name).unwrap_or(PLAIN)
 }
 
 /// Returns the name of a timer: that of the paper if it has one.
@@ -171,9 +174,9 @@ fn is_ours(field: &str) -> bool {
     OURS.contains(&field)
 }
 
-/// Whether the field is a rank that does not count, because all ranks are 0.
+/// Whether the field is the rank that every candidate has by default.
 fn is_usual_rank(field: &str, value: &Value) -> bool {
-    field == "rank" && *value == 0
+    field == "rank" && *value == 1
 }
 
 fn is_stamp(value: &Value) -> bool {
@@ -295,12 +298,15 @@ fn compact(value: &Value, detail: Detail) -> String {
             }
             _ => {
                 let is_shown = |key: &str, value: &Value| {
-                    detail == Detail::Full || !is_ours(key) && !is_usual_rank(key, value)
+                    detail == Detail::Full || !is_ours(key) && !is_usual_rank(key, value) && !value.is_null()
                 };
                 let shown = fields.iter().filter(|(key, value)| is_shown(key, value));
                 let mut shown =
                     shown.map(|(key, value)| format!("{} {}", spaced(key), compact(value, detail)));
-                list(&mut shown)
+                match fields.len() {
+                    1 => list(&mut shown),
+                    _ => format!("({})", list(&mut shown)),
+                }
             }
         },
     }
@@ -437,7 +443,7 @@ mod tests {
             (r#"{"view":{"a":[1,{"body":2}]},"body":{"election":{"rank":0,"site":3}}}"#, "election"),
             (r#"{"mutex":{"term":0,"body":{"grant":{"number":1,"fence":2}}}}"#, "grant"),
             (r#"{"election":{"rank":0,"body":"ok"}}"#, "ok"),
-            (r#"{"detector":7}"#, "detector"),
+            (r#"{"detector":{"number":7}}"#, "detector"),
             (r#"{"token":7,"oldest":null,"time":3}"#, "token"),
         ] {
             assert_eq!(kind(json), expected, "{json}");
@@ -463,7 +469,7 @@ mod tests {
             (r#"{"reply":{"to":{"time":3,"site":0},"seen":4}}"#, "reply", "reply"),
             (r#"{"time":3,"says":{"reply":2}}"#, "reply(3)", "reply time 3"),
             (r#"{"rank":0,"body":"ok"}"#, "ok", "ok"),
-            (r#"{"view":[],"body":{"election":{"rank":0,"site":3}}}"#, "election(3)", "election site 3"),
+            (r#"{"view":[],"body":{"election":{"rank":1,"site":3}}}"#, "election(3)", "election site 3"),
             (r#"{"mutex":{"term":0,"body":{"grant":{"number":1,"fence":2}}}}"#, "grant", "grant"),
             (
                 r#"{"privilege":{"served":[1,0],"queue":[2],"queued":[2],"fence":3}}"#,

@@ -71,8 +71,9 @@ Examples:
   conclave sim election/bully --crash 4@50ms --svg run.svg
   conclave sim election/chang-roberts --nodes 7 --start all --ranks random --seeds 0..1000
   conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
-  conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200 --clocks clocks.svg
-  conclave sim mutex/suzuki-kasami --nodes 3 --load high --entries 3 --states --svg run.svg
+  conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
+  conclave sim timesync/cristian --nodes 4 --clocks clocks.svg
+  conclave sim mutex/suzuki-kasami --nodes 3 --states --svg run.svg
 
 --entries is the number of requests over all sites. A duration has a unit: 250us, 1.5ms, 2s.
 A property is 'not judged' if the run cannot violate it. For example, one entry cannot violate exclusion.

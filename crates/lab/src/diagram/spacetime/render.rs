@@ -334,9 +334,10 @@ impl Picture<'_> {
 }
 
 impl Picture<'_> {
-    /// The middle of an arrow on the paper.
+    /// A place near the middle of an arrow, which is seldom on the line of a site.
     pub(super) fn middle_of(&self, arrow: usize) -> (f64, f64) {
-        self.routes[arrow].point(0.5)
+        const NEAR_MIDDLE: f64 = 0.38;
+        self.routes[arrow].point(NEAR_MIDDLE)
     }
 }
 

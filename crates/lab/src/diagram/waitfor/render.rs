@@ -11,7 +11,7 @@ pub(super) const MARGIN: f64 = 24.0;
 const HEADER: f64 = 70.0;
 const FOOTER: f64 = 68.0;
 const NODE_HEIGHT: f64 = 26.0;
-const MOST_NAME_WIDTH: f64 = 110.0;
+const MOST_NAME_WIDTH: f64 = 170.0;
 
 /// Draws a scene as an SVG file.
 pub fn render(scene: &Scene) -> String {
@@ -47,6 +47,14 @@ fn is_core(scene: &Scene, edge: &Edge) -> bool {
     edge.is_stuck && scene.nodes[edge.from].in_core && scene.nodes[edge.to].in_core
 }
 
+/// One end of an arrow at a node.
+struct End {
+    /// The horizontal place to which the arrow leads from here.
+    towards: f64,
+    edge: usize,
+    is_start: bool,
+}
+
 /// The places on the boxes of nodes where arrows begin and end, side by side.
 struct Ports {
     starts: Vec<(f64, f64)>,
@@ -56,17 +64,25 @@ struct Ports {
 impl Ports {
     fn new(scene: &Scene, at: &[(f64, f64)], ways: &[Vec<(f64, f64)>]) -> Self {
         let mut ports = Self { starts: at_edges(scene, at, true), ends: at_edges(scene, at, false) };
-        // For each side of each node: the arrows, by the place from which they come.
-        let mut sides: BTreeMap<(usize, bool), Vec<(f64, usize, bool)>> = BTreeMap::new();
+        // For each side of each node: the ends of its arrows.
+        let mut sides: BTreeMap<(usize, bool), Vec<End>> = BTreeMap::new();
         for (number, edge) in scene.edges.iter().enumerate().filter(|(_, edge)| edge.from != edge.to) {
             let (from, to) = (at[edge.from], at[edge.to]);
             let next = ways[number].first().map_or(to, |(x, y)| (*x, y + HEADER));
             let last = ways[number].last().map_or(from, |(x, y)| (*x, y + HEADER));
-            sides.entry((edge.from, next.1 > from.1)).or_default().push((next.0, number, true));
-            sides.entry((edge.to, last.1 > to.1)).or_default().push((last.0, number, false));
+            sides.entry((edge.from, next.1 > from.1)).or_default().push(End {
+                towards: next.0,
+                edge: number,
+                is_start: true,
+            });
+            sides.entry((edge.to, last.1 > to.1)).or_default().push(End {
+                towards: last.0,
+                edge: number,
+                is_start: false,
+            });
         }
         for ((node, is_below), mut arrows) in sides {
-            arrows.sort_by(|one, other| one.0.total_cmp(&other.0));
+            arrows.sort_by(|one, other| one.towards.total_cmp(&other.towards));
             let (half_width, half_height) = half_size(&scene.nodes[node]);
             let y = at[node].1 + if is_below { half_height } else { -half_height };
             let room = match scene.nodes[node].kind {
@@ -75,7 +91,7 @@ impl Ports {
             };
             let step = (2.0 * room / arrows.len() as f64).min(16.0);
             let first = at[node].0 - step * (arrows.len() - 1) as f64 / 2.0;
-            for (place, (_, edge, is_start)) in arrows.into_iter().enumerate() {
+            for (place, End { edge, is_start, .. }) in arrows.into_iter().enumerate() {
                 let ends = if is_start { &mut ports.starts } else { &mut ports.ends };
                 ends[edge] = (first + step * place as f64, y);
             }

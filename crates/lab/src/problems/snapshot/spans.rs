@@ -121,7 +121,7 @@ fn summary(log: &Log, name: &str, parts: &[Value]) -> Vec<String> {
         return vec![format!("{name}: {}", states.join("; ")), format!("messages in transit: {in_transit}")];
     };
     let content = |from: usize, to: usize| -> u64 {
-        channels.get(&(from, to)).map_or(0, |messages| messages.iter().filter_map(|one| one.as_u64()).sum())
+        channels.get(&(from, to)).map_or(0, |messages| messages.iter().filter_map(Value::as_u64).sum())
     };
     let in_transit: u64 = channels.keys().map(|(from, to)| content(*from, *to)).sum();
     let sum = balances.iter().sum::<u64>() + in_transit;
