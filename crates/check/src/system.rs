@@ -63,8 +63,8 @@ pub(crate) trait System: Sync {
     /// Returns an input as a trace holds it.
     fn input(&self, input: u32) -> RawInput;
 
-    /// Returns the effects of an input in a site's state, for one combination of random choices, and the state
-    /// after it.
+    /// Returns the effects of an input in a site's state, for one combination of random choices, and the
+    /// state after it.
     fn effects(&self, local: u32, input: u32, fall: u32) -> (Vec<RawEffect>, Json);
 
     fn renamed_local(&self, local: u32, which: usize) -> u32;

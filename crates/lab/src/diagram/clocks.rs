@@ -1,15 +1,17 @@
-//! The clocks of a run of timesync: the offset of each clock and the interval that it promises, over the true time.
+//! The clocks of a run of timesync: the offset of each clock and the interval that it promises, over the true
+//! time.
 //!
-//! Each clock has a panel. The horizontal line is the true time, the curve is the offset of the clock, and the area is
-//! the promised interval for the true time. The area must contain the line; where it does not, the line is red. The area
-//! grows with the drift until the next synchronisation, so its edges are sawtooths. In a group without a reference,
-//! the line is the mean of the group, which the intervals need not contain.
+//! Each clock has a panel. The horizontal line is the true time, the curve is the offset of the clock, and
+//! the area is the promised interval for the true time. The area must contain the line; where it does not,
+//! the line is red. The area grows with the drift until the next synchronisation, so its edges are sawtooths.
+//! In a group without a reference, the line is the mean of the group, which the intervals need not contain.
 //!
-//! The last panel is the textbook's sawtooth: two clocks with the maximum drift rate MDR differ by 2 MDR t after the
-//! time t, so a skew of at most M needs a synchronisation every M / (2 MDR).
+//! The last panel is the textbook's sawtooth: two clocks with the maximum drift rate MDR differ by 2 MDR t
+//! after the time t, so a skew of at most M needs a synchronisation every M / (2 MDR).
 //!
 //! **Bound**: at most [`MOST_CLOCKS`] clocks and [`PERIODS`] periods are drawn, from a few periods after the
-//! moment at which every clock promises an interval. The picture names the number of clocks that it leaves out.
+//! moment at which every clock promises an interval. The picture names the number of clocks that it leaves
+//! out.
 
 use conclave_kernel::{NodeId, time};
 use serde::Serialize;

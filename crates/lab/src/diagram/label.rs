@@ -1,7 +1,8 @@
-//! The places of the labels of arrows: along the arrow, off other labels, dots and bars, across few other arrows.
+//! The places of the labels of arrows: along the arrow, off other labels, dots and bars, across few other
+//! arrows.
 //!
-//! The arrows are handled in order. Each has a few places, and its label gets the best free one. An arrow without
-//! a free place has no label: its colour and its tooltip still show its kind.
+//! The arrows are handled in order. Each has a few places, and its label gets the best free one. An arrow
+//! without a free place has no label: its colour and its tooltip still show its kind.
 
 use super::spacetime::Route;
 use super::svg::{TINY, unit, width_of};

@@ -11,16 +11,17 @@
 //! | `marks` | the SVG of brackets, states, cuts and violations |
 //! | `legend` | the legend |
 //!
-//! Bars on a line show the state that the problem is about: waiting, the critical section, the leader. Crosses and
-//! gaps show crashes, shaded bands partitions. A lost message ends in a cross, and the second copy of a duplicated
-//! one has a hollow head. The area of a violation is hatched in red. Every element has a tooltip with more words.
+//! Bars on a line show the state that the problem is about: waiting, the critical section, the leader.
+//! Crosses and gaps show crashes, shaded bands partitions. A lost message ends in a cross, and the second
+//! copy of a duplicated one has a hollow head. The area of a violation is hatched in red. Every element has a
+//! tooltip with more words.
 //!
-//! **Bound**: a picture of thousands of arrows is unreadable. Only a window is drawn: the first messages, as many as
-//! stay readable at that number of sites, or those around the violation. The last line of the picture says what it
-//! leaves out. Labels are drawn only while there are few arrows.
+//! **Bound**: a picture of thousands of arrows is unreadable. Only a window is drawn: the first messages, as
+//! many as stay readable at that number of sites, or those around the violation. The last line of the picture
+//! says what it leaves out. Labels are drawn only while there are few arrows.
 //!
-//! **Trap**: in a run in which no time passes, everything would be on one vertical line. There the axis counts
-//! steps, and so it does in a counterexample of the checker.
+//! **Trap**: in a run in which no time passes, everything would be on one vertical line. There the axis
+//! counts steps, and so it does in a counterexample of the checker.
 
 mod collect;
 mod frame;

@@ -97,9 +97,9 @@ pub enum BracketKind {
     Measure,
 }
 
-/// The waits and critical sections of a mutex run. A wait lasts from the command to acquire until the grant, and a
-/// critical section from the grant until the release. A request that was made before the site had left waits
-/// from the exit on. The note of a critical section is the number of its entry, counted over all sites.
+/// The waits and critical sections of a mutex run. A wait lasts from the command to acquire until the grant,
+/// and a critical section from the grant until the release. A request that was made before the site had left
+/// waits from the exit on. The note of a critical section is the number of its entry, counted over all sites.
 pub fn mutex(log: &Log) -> Vec<Span> {
     let mut sites: BTreeMap<NodeId, Site> = BTreeMap::new();
     let mut spans = Vec::new();
@@ -196,8 +196,8 @@ fn fence(json: &str) -> String {
     if digits.is_empty() { digits } else { format!("fence {digits}") }
 }
 
-/// The timers that are set during some of the events of a run, each from the step that sets it until it fires or is
-/// cancelled.
+/// The timers that are set during some of the events of a run, each from the step that sets it until it fires
+/// or is cancelled.
 pub fn timers(log: &Log, during: &Range<usize>) -> Vec<Bracket> {
     let mut open: BTreeMap<(NodeId, &str), (usize, Text)> = BTreeMap::new();
     let mut brackets = Vec::new();
@@ -238,9 +238,9 @@ pub fn timers(log: &Log, during: &Range<usize>) -> Vec<Bracket> {
     brackets
 }
 
-/// The durations that the metrics of mutual exclusion are made of, from the spans of [`mutex`]: the time in the
-/// critical section (E), the response time, the client delay of a request that no other site competes with,
-/// and the synchronisation delay from an exit to the next entry while a site waits.
+/// The durations that the metrics of mutual exclusion are made of, from the spans of [`mutex`]: the time in
+/// the critical section (E), the response time, the client delay of a request that no other site competes
+/// with, and the synchronisation delay from an exit to the next entry while a site waits.
 pub fn durations(spans: &[Span]) -> Vec<Bracket> {
     let index = |edge: Edge| match edge {
         Edge::Event(event) => Some(event),

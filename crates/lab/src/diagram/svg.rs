@@ -305,8 +305,8 @@ pub(super) fn unit(from: (f64, f64), to: (f64, f64)) -> (f64, f64) {
     if length < 1e-9 { (0.0, 1.0) } else { (dx / length, dy / length) }
 }
 
-/// A coordinate: at most one decimal, without trailing zeros. A number that is not finite becomes 0, so that a picture
-/// is always well formed.
+/// A coordinate: at most one decimal, without trailing zeros. A number that is not finite becomes 0, so that
+/// a picture is always well formed.
 pub(super) struct Num(pub(super) f64);
 
 impl Display for Num {

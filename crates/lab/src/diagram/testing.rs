@@ -9,8 +9,8 @@ use conclave_sim::{Desk, Director, Limits, Recording, Setup, World};
 
 use crate::log::{About, Builder, Cause, Log};
 
-/// Three sites: n0 asks, is granted and leaves; a request is lost, a reply duplicated, n2 dies and comes back,
-/// n0 and n1 are cut off.
+/// Three sites: n0 asks, is granted and leaves; a request is lost, a reply duplicated, n2 dies and comes
+/// back, n0 and n1 are cut off.
 pub(crate) fn small_log() -> Log {
     let about = About { algorithm: "mutex/by-hand".into(), seed: Some(7), ..About::default() };
     let mut build = Builder::new(about, 3);
@@ -54,8 +54,8 @@ pub(crate) fn small_log() -> Log {
     build.finish().unwrap()
 }
 
-/// Writes a picture into the folder `CONCLAVE_PICTURES`, if it is set, so that a person can look at it. Returns
-/// the picture as a tree.
+/// Writes a picture into the folder `CONCLAVE_PICTURES`, if it is set, so that a person can look at it.
+/// Returns the picture as a tree.
 pub(crate) fn parsed<'a>(name: &str, svg: &'a str) -> roxmltree::Document<'a> {
     if let Some(folder) = std::env::var_os("CONCLAVE_PICTURES") {
         std::fs::create_dir_all(&folder).unwrap();

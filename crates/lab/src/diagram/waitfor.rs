@@ -1,14 +1,15 @@
 //! A wait-for graph as a picture: an SVG, and DOT for Graphviz.
 //!
-//! Processes are round and resources square. An arrow goes from a waiting process to the process or resource that it
-//! waits for, and from a resource to its holder, so a deadlock of locks is a cycle of arrows. A request with several
-//! members has a diamond: `and`, `or`, or the number that it needs, `2 of 3`. Stuck processes are red, the victims are
-//! filled, and the explanation of the deadlock lies on a broad red band. Holders that are not certain are dotted.
+//! Processes are round and resources square. An arrow goes from a waiting process to the process or resource
+//! that it waits for, and from a resource to its holder, so a deadlock of locks is a cycle of arrows. A
+//! request with several members has a diamond: `and`, `or`, or the number that it needs, `2 of 3`. Stuck
+//! processes are red, the victims are filled, and the explanation of the deadlock lies on a broad red band.
+//! Holders that are not certain are dotted.
 //!
 //! [`Scene`] is the picture as data that serialises; [`draw`] draws it. `layout` finds the places.
 //!
-//! **Bound**: a picture shows at most [`MOST_DRAWN`] processes and resources, the stuck ones first, and says what it
-//! leaves out. DOT has all of them.
+//! **Bound**: a picture shows at most [`MOST_DRAWN`] processes and resources, the stuck ones first, and says
+//! what it leaves out. DOT has all of them.
 
 mod layout;
 mod render;
@@ -181,7 +182,8 @@ impl Scene {
     }
 }
 
-/// The processes and resources that are drawn: first the explanations, then the stuck processes, then the others.
+/// The processes and resources that are drawn: first the explanations, then the stuck processes, then the
+/// others.
 fn order(standing: &Standing, findings: &Findings, cores: &[Vec<Place>], most: usize) -> Vec<Place> {
     let mut seen = BTreeSet::new();
     let mut order = Vec::new();

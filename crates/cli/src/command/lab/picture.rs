@@ -1,4 +1,5 @@
-//! The texts and the marks of a space-time diagram: its command, its verdict, and the violation that it shows.
+//! The texts and the marks of a space-time diagram: its command, its verdict, and the violation that it
+//! shows.
 
 use conclave_kernel::Verdict;
 use conclave_lab::diagram::spacetime::{Broken, Options};

@@ -280,7 +280,8 @@ impl Collect<'_> {
         }
     }
 
-    /// Adds the timers, and the durations if they are wanted. Returns the number of timers that were left out.
+    /// Adds the timers, and the durations if they are wanted. Returns the number of timers that were left
+    /// out.
     fn add_brackets(&mut self) -> usize {
         let timers = span::timers(self.log, &self.events);
         let is_visible = |bracket: &Bracket| {

@@ -1,7 +1,7 @@
 //! The ways of arrows: straight, or bent around the dots of sites in between.
 //!
-//! A way is a cubic curve whose heights are equally spaced. So its height grows evenly with its parameter, and the
-//! place where it crosses a site's line is known without a search. It never runs backwards in time.
+//! A way is a cubic curve whose heights are equally spaced. So its height grows evenly with its parameter,
+//! and the place where it crosses a site's line is known without a search. It never runs backwards in time.
 
 use super::frame::Frame;
 use super::scene::{Arrow, Dot};

@@ -1,7 +1,7 @@
 //! The scene of a space-time diagram: everything in the picture, as data.
 //!
-//! A scene has no pixels: places are a time on the axis and a site. It serialises, so that any program can draw
-//! it; [`super::draw`] draws it as SVG. All texts are complete, so a renderer needs no log.
+//! A scene has no pixels: places are a time on the axis and a site. It serialises, so that any program can
+//! draw it; [`super::draw`] draws it as SVG. All texts are complete, so a renderer needs no log.
 
 use conclave_kernel::NodeId;
 use serde::Serialize;

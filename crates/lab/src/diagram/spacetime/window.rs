@@ -84,8 +84,8 @@ fn is_whole(at: Time) -> bool {
     at.0.is_multiple_of(MOMENT_NS)
 }
 
-/// The events that are drawn. A window without explicit limits contains the decisive step of the violation, a few
-/// events after it, and as many events before it as stay readable.
+/// The events that are drawn. A window without explicit limits contains the decisive step of the violation, a
+/// few events after it, and as many events before it as stay readable.
 pub(super) fn window(log: &Log, options: &Options, sites: u32) -> Range<usize> {
     let first = log.events().partition_point(|event| event.at < options.from);
     let last = options

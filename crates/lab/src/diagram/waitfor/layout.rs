@@ -1,8 +1,8 @@
 //! The places of the nodes of a wait-for graph, and the ways of its arrows, in layers.
 //!
-//! Each connected part is laid out on its own, as Sugiyama, Tagawa and Toda describe it. Arrows point down from layer
-//! to layer; of each cycle, one arrow points up. An arrow over several layers passes through a place of its own in
-//! each of them. So no two nodes overlap, and no arrow passes through a node.
+//! Each connected part is laid out on its own, as Sugiyama, Tagawa and Toda describe it. Arrows point down
+//! from layer to layer; of each cycle, one arrow points up. An arrow over several layers passes through a
+//! place of its own in each of them. So no two nodes overlap, and no arrow passes through a node.
 
 use super::Scene;
 use super::render::{MARGIN, half_size};

@@ -34,8 +34,8 @@ impl Row {
     }
 }
 
-/// The delays of a comparison without `--delay`. With the constant delay of a run, no detector makes a mistake,
-/// so there would be no trade-off.
+/// The delays of a comparison without `--delay`. With the constant delay of a run, no detector makes a
+/// mistake, so there would be no trade-off.
 pub const DELAY: Delay = Delay::Exponential(Duration::from_millis(10));
 
 /// The settings that an algorithm is compared with.
@@ -82,8 +82,8 @@ fn add_crashes(scenario: &mut Scenario) {
     }
 }
 
-/// Draws the trade-off: mistakes against detection time, one point for each setting. Returns `None` if no setting made a
-/// mistake, because then there is no trade-off to draw.
+/// Draws the trade-off: mistakes against detection time, one point for each setting. Returns `None` if no
+/// setting made a mistake, because then there is no trade-off to draw.
 pub fn plot(rows: &[Row], base: &Scenario) -> Option<String> {
     if rows.iter().all(|row| row.report.mistakes == 0) {
         return None;

@@ -144,8 +144,8 @@ impl Shown {
         }
     }
 
-    /// The global state of a bank with two accounts, as textbooks write it: both balances, and the money in both
-    /// channels.
+    /// The global state of a bank with two accounts, as textbooks write it: both balances, and the money in
+    /// both channels.
     fn bank_of_two(&self) -> Option<String> {
         let [a, b] = &self.states_in_words[..] else { return None };
         self.sum?;

@@ -11,8 +11,8 @@ use crate::log::Log;
 /// The most messages in the window of a snapshot.
 const MOST_MESSAGES: usize = 400;
 
-/// The options for a run of the snapshot problem: the cut of its first snapshot, and a window from shortly before
-/// the first recording until the last site has its whole snapshot.
+/// The options for a run of the snapshot problem: the cut of its first snapshot, and a window from shortly
+/// before the first recording until the last site has its whole snapshot.
 pub(crate) fn options(log: &Log) -> Options {
     let Some((number, taken)) = snapshots(log).into_iter().next() else { return Options::default() };
     let times: Vec<Time> =
