@@ -3,7 +3,7 @@
 //! The path is walked again from the start. At each state, the edge to the next fingerprint is taken. So
 //! every step of the trace was really executed.
 
-use conclave_kernel::trace::{FORMAT, Mark, RawEffect, RawInput, RawStep, What, WorldKind};
+use conclave_kernel::trace::{FORMAT, Json, Mark, RawEffect, RawInput, RawStep, What, WorldKind};
 use conclave_kernel::{Header, NodeId, Recording, StepHead, Time};
 
 use crate::explore::{Failure, Waypoint};
@@ -195,9 +195,9 @@ impl<'r> TraceBuilder<'r> {
         let (stamp, first_sent) = (self.stamps[row], self.next_id);
         let at = Time(self.moment * STEP_NS);
         let head = StepHead { at, node: NodeId(node), clock: Time::ZERO, stamp, received, first_sent };
-        let (input, effects): (RawInput, Vec<RawEffect>) =
-            (self.system.input(input), self.system.effects(taken.local, input, fall));
-        records.step = Some(RawStep { head, input, effects });
+        let (effects, state): (Vec<RawEffect>, Json) = self.system.effects(taken.local, input, fall);
+        let input: RawInput = self.system.input(input);
+        records.step = Some(RawStep { head, input, effects, state: Some(state) });
         for post in &taken.posts {
             let id = self.next_id;
             self.next_id += 1;

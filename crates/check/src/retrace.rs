@@ -118,7 +118,11 @@ impl<'r> Stage<'r> {
             let edges = edges(&mut self.stepper, &reached.state, is_start.then_some(self.steps as u32))?;
             for (state, taken, breach) in edges {
                 let mut builder = reached.builder.clone();
-                let played = builder.play(&taken);
+                let mut played = builder.play(&taken);
+                if let (Some(played), Some(RawStep { state: None, .. })) = (&mut played.step, &recorded.step)
+                {
+                    played.state = None;
+                }
                 if played != *recorded {
                     others.extend(played.step);
                 } else if next.iter().all(|known| known.state != state) {

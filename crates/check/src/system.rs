@@ -5,7 +5,7 @@
 //! numbers, and the result is remembered. So a dynamic call is cheap enough, and the searches are compiled
 //! once and not once per algorithm.
 
-use conclave_kernel::trace::{RawEffect, RawInput};
+use conclave_kernel::trace::{Json, RawEffect, RawInput};
 use conclave_kernel::{Effect, Input, NodeId};
 
 use crate::local::{Local, Stepped};
@@ -63,8 +63,9 @@ pub(crate) trait System: Sync {
     /// Returns an input as a trace holds it.
     fn input(&self, input: u32) -> RawInput;
 
-    /// Returns the effects of an input in a site's state, for one combination of random choices.
-    fn effects(&self, local: u32, input: u32, fall: u32) -> Vec<RawEffect>;
+    /// Returns the effects of an input in a site's state, for one combination of random choices, and the
+    /// state after it.
+    fn effects(&self, local: u32, input: u32, fall: u32) -> (Vec<RawEffect>, Json);
 
     fn renamed_local(&self, local: u32, which: usize) -> u32;
 
@@ -255,13 +256,14 @@ impl<M: Model> System for Registry<M> {
         }
     }
 
-    fn effects(&self, local: u32, input: u32, fall: u32) -> Vec<RawEffect> {
+    fn effects(&self, local: u32, input: u32, fall: u32) -> (Vec<RawEffect>, Json) {
         let (local, given, _) = self.cause(self.locals.get(local), input);
         let outcomes = local.step(self.ground.nodes, &given, self.ground.timing);
-        let effects = outcomes.and_then(|mut outcomes| {
-            (outcomes.len() > fall as usize).then(|| outcomes.swap_remove(fall as usize).effects)
+        let outcome = outcomes.and_then(|mut outcomes| {
+            (outcomes.len() > fall as usize).then(|| outcomes.swap_remove(fall as usize))
         });
-        effects.expect("a step that was explored can be taken again").iter().map(RawEffect::from).collect()
+        let Stepped { local, effects, .. } = outcome.expect("a step that was explored can be taken again");
+        (effects.iter().map(RawEffect::from).collect(), Json::of(&local.site))
     }
 
     fn renamed_local(&self, number: u32, which: usize) -> u32 {

@@ -85,6 +85,26 @@ fn a_counterexample_is_verified_step_by_step() {
 }
 
 #[test]
+fn a_counterexample_shows_the_states_of_its_sites() {
+    let folder = folder("states");
+    let (trace, svg) = (folder.join("trace.jsonl"), folder.join("trace.svg"));
+    let check = "check mutex/lamport --order any --states";
+    let text = prints(&format!("{check} --trace {} --svg {}", trace.display(), svg.display()), 1);
+    assert!(text.contains("queue = [(1,0)]"), "{text}");
+    let drawn = std::fs::read_to_string(&svg).expect("it was written");
+    for part in
+        ["class=\"violation\"", "ME1 is violated: ", ">conclave check mutex/lamport --order any --states<"]
+    {
+        assert!(drawn.contains(part), "{part}");
+    }
+    assert!(drawn.matches("class=\"state\"").count() >= 5, "the picture has the states too");
+    let at = prints(&format!("replay {} --at 5", trace.display()), 0);
+    assert!(["n0  ", "n1  ", "n2  ", "clock = "].iter().all(|part| at.contains(part)), "{at}");
+    let words = |flag: &str| prints(&format!("replay {}{flag}", trace.display()), 0);
+    assert!(!words("").contains("says") && words(" --verbose").contains("says"), "only in full");
+}
+
+#[test]
 fn a_mutant_is_checked_by_its_name() {
     let found = json("check mutex/maekawa --mutant maekawa-basic --json", 1);
     assert_eq!((&found["verdict"], &found["property"]), (&Value::from("stuck"), &Value::from("ME2")));

@@ -35,6 +35,9 @@ use raw::Encoded;
 /// header only: it has no field `world`, and its scenario has another form.
 pub const FORMAT: u32 = 2;
 
+/// The most bytes of the states in a trace. A trace with more has no states.
+pub const MOST_STATE_BYTES: usize = 256 << 20;
+
 /// The description of the run that a trace records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
@@ -75,6 +78,9 @@ pub struct Trace<P: Protocol> {
     len: usize,
     last: Previous,
     marks: Vec<Mark>,
+    /// The state of the site after each step; empty if the world does not record states.
+    states: Vec<Json>,
+    state_bytes: usize,
     protocol: PhantomData<fn() -> P>,
 }
 
@@ -133,7 +139,16 @@ impl<P: Protocol> Trace<P> {
     /// Creates an empty trace of the run that `header` describes.
     pub const fn new(header: Header) -> Self {
         let last = Previous { at: 0, first_sent: 0 };
-        Self { header, chunks: Vec::new(), len: 0, last, marks: Vec::new(), protocol: PhantomData }
+        Self {
+            header,
+            chunks: Vec::new(),
+            len: 0,
+            last,
+            marks: Vec::new(),
+            states: Vec::new(),
+            state_bytes: 0,
+            protocol: PhantomData,
+        }
     }
 
     /// Appends a step and its effects. Callers append steps in the order of time and of message ids.
@@ -154,6 +169,20 @@ impl<P: Protocol> Trace<P> {
         self.marks.push(Mark { at, what });
     }
 
+    /// Appends the state of the site after the last step. Callers append it after every step, or never. A
+    /// trace whose states take more than [`MOST_STATE_BYTES`] has none.
+    pub fn push_state(&mut self, site: &P) {
+        if self.state_bytes > MOST_STATE_BYTES {
+            return;
+        }
+        let state = Json::of(site);
+        self.state_bytes += state.text().len();
+        self.states.push(state);
+        if self.state_bytes > MOST_STATE_BYTES {
+            self.states = Vec::new();
+        }
+    }
+
     /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.len
@@ -166,8 +195,8 @@ impl<P: Protocol> Trace<P> {
 
     /// Returns the run without its types.
     pub fn into_recording(self) -> Recording {
-        let Self { header, chunks, len, marks, .. } = self;
-        let steps = Encoded::<P> { nodes: header.nodes, chunks, len, protocol: PhantomData };
+        let Self { header, chunks, len, marks, states, .. } = self;
+        let steps = Encoded::<P> { nodes: header.nodes, chunks, len, states, protocol: PhantomData };
         Recording { header, marks, steps: Box::new(steps) }
     }
 
@@ -384,6 +413,7 @@ mod tests {
             head,
             input: raw(&input),
             effects: effects.iter().map(RawEffect::from).collect(),
+            state: None,
         });
         assert_eq!(raw_steps(trace), pushed);
     }

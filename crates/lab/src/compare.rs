@@ -4,6 +4,7 @@
 //! is the driver for all problems.
 
 use conclave_kernel::Card;
+use conclave_sim::Setup;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -23,6 +24,11 @@ pub trait Compare: Problem {
     fn validate_sizes(sizes: &[u32]) -> Result<(), String> {
         let _ = sizes;
         Ok(())
+    }
+
+    /// Sets the delays of a comparison for which the user gave none.
+    fn set_delays(world: &mut Setup) {
+        let _ = world;
     }
 
     /// The experiments of an algorithm at one size, one for each row. `is_given` returns whether the user

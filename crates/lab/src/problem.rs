@@ -15,7 +15,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::added;
-use crate::diagram::span::Span;
 use crate::experiment::{Run, flags};
 use crate::log::{self, Log};
 use conclave_kernel::suggest;
@@ -91,12 +90,6 @@ pub trait Problem:
     /// The limits of the world that a swarm draws for this algorithm.
     fn profile(run: &Run<Self>) -> Profile {
         Profile::within(run.card().map_or(Needs::default(), |card| card.needs), run.length())
-    }
-
-    /// The bars of the space-time diagram.
-    fn spans(log: &Log) -> Vec<Span> {
-        let _ = log;
-        Vec::new()
     }
 }
 

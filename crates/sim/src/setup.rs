@@ -42,6 +42,10 @@ pub struct Setup {
     /// The number of events without progress after which a run ends as bounded; at least 1. The caller that
     /// runs the world passes it as [`crate::Limits::events`].
     pub budget: u64,
+    /// Whether a recorded run contains the state of the site after each step. It is no part of the scenario:
+    /// the run is the same.
+    #[serde(skip)]
+    pub keeps_states: bool,
 }
 
 /// The largest drift, in parts per million: a fifth of the speed. The bounds of the algorithms for clocks assume
@@ -65,6 +69,7 @@ impl Default for Setup {
             clocks: Clocks::default(),
             faults: Vec::new(),
             budget: DEFAULT_BUDGET,
+            keeps_states: false,
         }
     }
 }

@@ -337,6 +337,9 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
                 Some(input) => trace.push(head, &input, &self.effects),
                 None => trace.push_received(head, &self.effects),
             }
+            if self.setup.keeps_states {
+                trace.push_state(&self.nodes[node.index()]);
+            }
         }
         self.apply(node, stamp, &mut digest);
         self.core.digest.join(digest);

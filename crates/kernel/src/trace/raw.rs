@@ -92,6 +92,8 @@ pub struct RawStep {
     pub input: RawInput,
     /// The effects, in program order.
     pub effects: Vec<RawEffect>,
+    /// The state of the site after the step, if the world recorded states.
+    pub state: Option<Json>,
 }
 
 /// An [`Input`] with JSON in place of the algorithm's own types.
@@ -240,22 +242,25 @@ struct StepLine<'a> {
     first_sent: u64,
     input: Cow<'a, RawInput>,
     effects: Cow<'a, [RawEffect]>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<Json>,
 }
 
 impl Serialize for RawStep {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let StepHead { at, node, clock, stamp, received, first_sent } = self.head;
         let (input, effects) = (Cow::Borrowed(&self.input), Cow::Borrowed(&self.effects[..]));
-        StepLine { at, node, clock, stamp, received, first_sent, input, effects }.serialize(serializer)
+        let state = self.state.clone();
+        StepLine { at, node, clock, stamp, received, first_sent, input, effects, state }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for RawStep {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let StepLine { at, node, clock, stamp, received, first_sent, input, effects } =
+        let StepLine { at, node, clock, stamp, received, first_sent, input, effects, state } =
             StepLine::deserialize(deserializer)?;
         let head = StepHead { at, node, clock, stamp, received, first_sent };
-        Ok(Self { head, input: input.into_owned(), effects: effects.into_owned() })
+        Ok(Self { head, input: input.into_owned(), effects: effects.into_owned(), state })
     }
 }
 
@@ -264,6 +269,7 @@ pub(super) struct Encoded<P> {
     pub(super) nodes: u32,
     pub(super) chunks: Vec<Chunk>,
     pub(super) len: usize,
+    pub(super) states: Vec<Json>,
     pub(super) protocol: PhantomData<fn() -> P>,
 }
 
@@ -285,6 +291,7 @@ impl<P: Protocol> Steps for Encoded<P> {
             offset: 0,
             last: Previous::default(),
             sent: Vec::new(),
+            states: self.states.iter(),
             decode: decode::<P>,
         })
     }
@@ -314,6 +321,7 @@ struct Decoder<'a> {
     /// The messages sent so far, in the order of ids. Each entry has the first id of one effect, its sender
     /// and its content.
     sent: Vec<(u64, NodeId, Json)>,
+    states: core::slice::Iter<'a, Json>,
     decode: Decode,
 }
 
@@ -330,7 +338,7 @@ impl Iterator for Decoder<'_> {
         let input = stored.unwrap_or_else(|| self.message(&head));
         self.offset += whole - rest.len();
         self.remember(&head, &effects);
-        Some(RawStep { head, input, effects })
+        Some(RawStep { head, input, effects, state: self.states.next().cloned() })
     }
 }
 

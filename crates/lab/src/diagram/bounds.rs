@@ -1,7 +1,7 @@
-//! What was measured over time under what was promised: one panel for each, side by side.
+//! Measured errors over time under promised bounds: one panel for each algorithm, side by side.
 //!
-//! A promise is an area, from nothing up to the bound; what was measured is a line that must stay inside. Where it
-//! does not, the line is red; where nothing was promised yet, it is grey. Panels that share a unit of time share their
+//! A promise is an area, from nothing up to the bound; what was measured is a line that must stay inside. A broken
+//! promise makes the line red, and a missing promise makes it grey. Panels that share a unit of time share their
 //! axes, so that they can be compared by eye.
 //!
 //! **Trap**: errors fall by orders of magnitude while clocks settle, so that the axis is logarithmic, and that has
@@ -13,11 +13,11 @@ use super::svg::{ALARM, Anchor, BODY, GRID, HUES, INK, LINE, Num, SMALL, SOFT, S
 /// A picture of several panels.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// Under which conditions.
     pub subtitle: String,
-    /// What the line is: `error of the worst clock`.
+    /// The meaning of the line: `error of the worst clock`.
     pub measured: String,
     /// The panels, in reading order.
     pub panels: Vec<Panel>,
@@ -26,22 +26,22 @@ pub struct Bounds {
 /// One panel.
 #[derive(Clone, Debug, Default)]
 pub struct Panel {
-    /// Whose.
+    /// The name of the algorithm.
     pub name: String,
-    /// What there is to say of it.
+    /// A remark beside the name.
     pub note: String,
     /// In order of time.
     pub moments: Vec<Moment>,
 }
 
-/// What was measured and what was promised at one moment.
+/// The measured error and the promised bound at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
-    /// When, in nanoseconds.
+    /// The moment, in nanoseconds.
     pub at_ns: f64,
-    /// What was measured, in nanoseconds.
+    /// The measured error, in nanoseconds.
     pub measured_ns: f64,
-    /// What was promised, if anything.
+    /// The promised bound, in nanoseconds; `None` if there was no promise.
     pub bound_ns: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ const AXIS: f64 = 52.0;
 const PANEL_WIDTH: f64 = CELL_WIDTH - GAP - AXIS;
 const PANEL_HEIGHT: f64 = 130.0;
 
-/// Where a panel is, and what its axes span.
+/// The place of a panel, and the ranges of its axes.
 struct Frame {
     left: f64,
     top: f64,

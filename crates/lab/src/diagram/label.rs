@@ -1,8 +1,10 @@
-//! Where the labels of arrows go: along the arrow, off other labels and bars, across as few arrows as can be.
+//! The places of the labels of arrows: along the arrow, off other labels, dots and bars, across few other
+//! arrows.
 //!
-//! Greedy: arrows in order, a few places each, the best free one taken; an arrow without a free place gets no
-//! label, for its colour and its tooltip still say what it is.
+//! The arrows are handled in order. Each has a few places, and its label gets the best free one. An arrow
+//! without a free place has no label: its colour and its tooltip still show its kind.
 
+use super::spacetime::Route;
 use super::svg::{TINY, unit, width_of};
 
 /// A placed label: its centre and its angle in degrees.
@@ -20,16 +22,13 @@ pub(super) enum Side {
     Below,
 }
 
-/// An arrow from one point to another.
-pub(super) type Segment = ((f64, f64), (f64, f64));
-
 /// Labels placed so far, and what else they must keep off.
 #[derive(Default)]
 pub(super) struct Labels {
     taken: Vec<Slab>,
 }
 
-/// Where along the arrow a label may sit, the best first. Broadcasts fan out from a point: labels near their
+/// The places of labels along an arrow, the best first. Broadcasts fan out from a point: labels near their
 /// heads are further apart.
 const PLACES: [f64; 7] = [0.5, 0.6, 0.4, 0.7, 0.3, 0.78, 0.22];
 
@@ -47,26 +46,10 @@ impl Labels {
     }
 
     /// Finds a place for the text on that arrow, among all arrows.
-    pub(super) fn place(
-        &mut self,
-        text: &str,
-        on: Segment,
-        side: Side,
-        arrows: &[Segment],
-    ) -> Option<Placed> {
-        let (mut from, mut to) = on;
-        if from.0 > to.0 {
-            (from, to) = (to, from);
-        }
-        let along = unit(from, to);
-        let length = (to.0 - from.0).hypot(to.1 - from.1);
+    pub(super) fn place(&mut self, text: &str, on: Route, side: Side, arrows: &[Route]) -> Option<Placed> {
+        let length = (on.to.0 - on.from.0).hypot(on.to.1 - on.from.1);
         let width = width_of(text, TINY) + 6.0;
         if width > length * 0.9 {
-            return None;
-        }
-        // Text steeper than this is hard to read.
-        let angle = along.1.atan2(along.0).to_degrees();
-        if angle.abs() > 76.0 {
             return None;
         }
         let lift = if side == Side::Above { LIFT } else { -LIFT };
@@ -74,19 +57,50 @@ impl Labels {
             let (before, after) = (place * length, (1.0 - place) * length);
             before.min(after) >= width / 2.0
         });
-        let slabs = places.map(|place| {
-            let at = (from.0 + along.0 * length * place, from.1 + along.1 * length * place);
-            let centre = (at.0 + along.1 * lift, at.1 - along.0 * lift);
-            Slab { centre, axis: along, half: (width / 2.0, TINY / 2.0 + 1.0) }
+        let slabs = places.filter_map(|place| {
+            let axis = along(on, place);
+            // Steeper text is hard to read.
+            if axis.1.atan2(axis.0).to_degrees().abs() > 76.0 {
+                return None;
+            }
+            let at = on.point(place);
+            let centre = (at.0 + axis.1 * lift, at.1 - axis.0 * lift);
+            Some(Slab { centre, axis, half: (width / 2.0, TINY / 2.0 + 1.0) })
         });
         let free = slabs.filter(|slab| !self.taken.iter().any(|taken| taken.meets(slab)));
-        let crossed = |slab: &Slab| arrows.iter().filter(|arrow| slab.is_crossed_by(**arrow)).count();
+        let crossed = |slab: &Slab| arrows.iter().filter(|arrow| slab.is_crossed_by(arrow)).count();
         let counted = free.map(|slab| (crossed(&slab), slab));
         let (_, best) =
             counted.filter(|(crossed, _)| *crossed <= MOST_CROSSED).min_by_key(|(crossed, _)| *crossed)?;
         self.taken.push(best);
-        Some(Placed { x: best.centre.0, y: best.centre.1, angle })
+        Some(Placed::on(&best))
     }
+
+    /// Finds a place for the text above the loop of a message of a site to itself.
+    pub(super) fn above(&mut self, text: &str, on: Route) -> Option<Placed> {
+        const HEIGHT: f64 = 29.0;
+        let centre = (f64::midpoint(on.from.0, on.to.0), on.from.1 - HEIGHT);
+        let half = (width_of(text, TINY) / 2.0 + 3.0, TINY / 2.0 + 1.0);
+        let slab = Slab { centre, axis: (1.0, 0.0), half };
+        if self.taken.iter().any(|taken| taken.meets(&slab)) {
+            return None;
+        }
+        self.taken.push(slab);
+        Some(Placed::on(&slab))
+    }
+}
+
+impl Placed {
+    fn on(slab: &Slab) -> Self {
+        let angle = slab.axis.1.atan2(slab.axis.0).to_degrees();
+        Self { x: slab.centre.0, y: slab.centre.1, angle }
+    }
+}
+
+/// The direction of a way at a part of it, from left to right.
+fn along(way: Route, part: f64) -> (f64, f64) {
+    let (before, after) = (way.point((part - 0.04).max(0.0)), way.point((part + 0.04).min(1.0)));
+    if before.0 <= after.0 { unit(before, after) } else { unit(after, before) }
 }
 
 /// A rectangle that may be turned.
@@ -106,7 +120,15 @@ impl Slab {
         axes.into_iter().all(|axis| dot(between, axis).abs() <= self.reach(axis) + other.reach(axis))
     }
 
-    fn is_crossed_by(&self, (from, to): Segment) -> bool {
+    fn is_crossed_by(&self, way: &Route) -> bool {
+        let pieces = if way.is_straight() { 1 } else { 6 };
+        (0..pieces).any(|piece| {
+            let end = |piece: usize| way.point(piece as f64 / pieces as f64);
+            self.is_crossed_by_line(end(piece), end(piece + 1))
+        })
+    }
+
+    fn is_crossed_by_line(&self, from: (f64, f64), to: (f64, f64)) -> bool {
         let axis = unit(from, to);
         let half = ((to.0 - from.0).hypot(to.1 - from.1) / 2.0, 0.0);
         let centre = ((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0);
@@ -132,7 +154,7 @@ mod tests {
 
     #[test]
     fn labels_on_the_same_arrow_do_not_overlap_and_the_last_finds_no_place() {
-        let arrow = ((0.0, 0.0), (150.0, 60.0));
+        let arrow = Route::straight((0.0, 0.0), (150.0, 60.0));
         let mut labels = Labels::default();
         let placed: Vec<_> =
             (0..9).map_while(|_| labels.place("reply(3,0)", arrow, Side::Above, &[arrow])).collect();
@@ -143,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_label_keeps_off_what_is_taken_and_prefers_to_cross_nothing() {
-        let arrow = ((0.0, 0.0), (300.0, 0.0));
+        let arrow = Route::straight((0.0, 0.0), (300.0, 0.0));
         let mut labels = Labels::default();
         let middle = labels.place("abc", arrow, Side::Above, &[]).expect("nothing is in the way");
         assert_eq!((middle.x, middle.angle), (150.0, 0.0));
@@ -153,7 +175,7 @@ mod tests {
         let aside = labels.place("abc", arrow, Side::Above, &[]).expect("there is room beside the bar");
         assert!(aside.x < 100.0 || aside.x > 200.0);
 
-        let crossing = ((150.0, -30.0), (150.0, 30.0));
+        let crossing = Route::straight((150.0, -30.0), (150.0, 30.0));
         let beside =
             Labels::default().place("abc", arrow, Side::Above, &[crossing]).expect("nothing is taken");
         assert!((beside.x - 150.0).abs() > 10.0);
@@ -161,13 +183,9 @@ mod tests {
 
     #[test]
     fn a_short_or_upright_arrow_gets_no_label() {
-        assert_eq!(
-            Labels::default().place("request(1,0)", ((0.0, 0.0), (20.0, 5.0)), Side::Above, &[]),
-            None
-        );
-        assert_eq!(
-            Labels::default().place("request(1,0)", ((0.0, 0.0), (5.0, 400.0)), Side::Above, &[]),
-            None
-        );
+        for end in [(20.0, 5.0), (5.0, 400.0)] {
+            let arrow = Route::straight((0.0, 0.0), end);
+            assert_eq!(Labels::default().place("request(1,0)", arrow, Side::Above, &[]), None);
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::svg::{
 /// A picture with two axes.
 #[derive(Clone, Debug, Default)]
 pub struct Plot {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// Under which conditions.
     pub subtitle: String,
@@ -23,14 +23,14 @@ pub struct Plot {
     pub x: Axis,
     /// Upwards.
     pub y: Axis,
-    /// What is drawn.
+    /// The curves.
     pub series: Vec<Series>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, Default)]
 pub struct Axis {
-    /// What it measures, with the unit.
+    /// The name of the quantity, with the unit.
     pub name: String,
     /// How.
     pub scale: Scale,
@@ -46,23 +46,23 @@ pub enum Scale {
     Log,
 }
 
-/// What is measured of one thing, and what was predicted.
+/// The measurements of one subject, and the prediction.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// What was measured, in order of x.
+    /// The measured points, in order of x.
     pub points: Vec<Point>,
-    /// What was predicted.
+    /// The prediction.
     pub formula: Option<Formula>,
 }
 
 /// A measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Where.
+    /// The place on the horizontal axis.
     pub x: f64,
-    /// What was measured, on the whole.
+    /// The mean of the measured values.
     pub y: f64,
     /// The smallest and the largest, if they differ.
     pub range: Option<(f64, f64)>,
@@ -112,7 +112,7 @@ struct Frame {
     y: Range,
 }
 
-/// What an axis spans.
+/// The range of an axis.
 struct Range {
     scale: Scale,
     low: f64,
@@ -162,7 +162,7 @@ impl Frame {
         self.left + PLOT_WIDTH
     }
 
-    /// Where a point is on the paper, if the axes can hold it.
+    /// Returns the place of a point on the paper; `None` if an axis cannot hold it.
     fn place(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         Some((self.left + self.x.part(x)? * PLOT_WIDTH, self.bottom() - self.y.part(y)? * self.plot_height))
     }
@@ -204,7 +204,7 @@ impl Range {
         Self { scale, low, high, ticks }
     }
 
-    /// Where a value lies between 0 and 1.
+    /// Returns the place of a value on the axis, from 0 to 1.
     fn part(&self, value: f64) -> Option<f64> {
         let part = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),

@@ -71,7 +71,7 @@ impl Svg {
         self.raw(format_args!("</g>"));
     }
 
-    /// What a pointer that rests on the group sees.
+    /// The tooltip of the group.
     pub(super) fn tooltip(&mut self, text: &str) {
         self.raw(format_args!("<title>{}</title>", Escaped(text)));
     }
@@ -120,6 +120,33 @@ impl Svg {
             Num(to.0),
             Num(to.1)
         ));
+    }
+
+    /// A cubic curve.
+    pub(super) fn curve(
+        &mut self,
+        from: (f64, f64),
+        [first, second]: [(f64, f64); 2],
+        to: (f64, f64),
+        attributes: &str,
+    ) {
+        self.raw(format_args!(
+            "<path d=\"M{} {}C{} {} {} {} {} {}\" {attributes}/>",
+            Num(from.0),
+            Num(from.1),
+            Num(first.0),
+            Num(first.1),
+            Num(second.0),
+            Num(second.1),
+            Num(to.0),
+            Num(to.1)
+        ));
+    }
+
+    /// Straight lines from point to point.
+    pub(super) fn polyline(&mut self, places: &[(f64, f64)], attributes: &str) {
+        let places: Vec<_> = places.iter().map(|(x, y)| format!("{} {}", Num(*x), Num(*y))).collect();
+        self.raw(format_args!("<path d=\"M{}\" {attributes}/>", places.join("L")));
     }
 
     /// A rectangle.
@@ -178,6 +205,22 @@ impl Svg {
         self.out.push_str("</svg>\n");
         self.out
     }
+}
+
+/// Defines the hatching of violations. Returns the name by which a fill refers to it.
+pub(super) fn hatching(out: &mut Svg) -> &'static str {
+    const NAME: &str = "conclave-hatching";
+    out.raw(format_args!(
+        "<defs><pattern id=\"{NAME}\" width=\"7\" height=\"7\" patternUnits=\"userSpaceOnUse\" \
+         patternTransform=\"rotate(45)\"><path d=\"M0 0V7\" stroke=\"{ALARM}\" stroke-width=\"2\" \
+         stroke-opacity=\"0.45\"/></pattern></defs>"
+    ));
+    NAME
+}
+
+/// The colour of a number.
+pub(super) fn hue(number: usize) -> &'static str {
+    HUES[number % HUES.len()]
 }
 
 /// How text is set.
@@ -262,8 +305,8 @@ pub(super) fn unit(from: (f64, f64), to: (f64, f64)) -> (f64, f64) {
     if length < 1e-9 { (0.0, 1.0) } else { (dx / length, dy / length) }
 }
 
-/// A coordinate: at most one decimal, without trailing zeros. What is not finite becomes 0, so that a picture
-/// is always well formed.
+/// A coordinate: at most one decimal, without trailing zeros. A number that is not finite becomes 0, so that
+/// a picture is always well formed.
 pub(super) struct Num(pub(super) f64);
 
 impl Display for Num {

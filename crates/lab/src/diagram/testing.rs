@@ -9,8 +9,8 @@ use conclave_sim::{Desk, Director, Limits, Recording, Setup, World};
 
 use crate::log::{About, Builder, Cause, Log};
 
-/// Three sites: n0 asks, is granted and leaves; a request is lost, a reply duplicated, n2 dies and comes back,
-/// n0 and n1 are cut off.
+/// Three sites: n0 asks, is granted and leaves; a request is lost, a reply duplicated, n2 dies and comes
+/// back, n0 and n1 are cut off.
 pub(crate) fn small_log() -> Log {
     let about = About { algorithm: "mutex/by-hand".into(), seed: Some(7), ..About::default() };
     let mut build = Builder::new(about, 3);
@@ -52,6 +52,42 @@ pub(crate) fn small_log() -> Log {
     ];
     marks.into_iter().for_each(|(tenths, what)| build.mark(Mark { at: at(tenths), what }).unwrap());
     build.finish().unwrap()
+}
+
+/// Writes a picture into the folder `CONCLAVE_PICTURES`, if it is set, so that a person can look at it.
+/// Returns the picture as a tree.
+pub(crate) fn parsed<'a>(name: &str, svg: &'a str) -> roxmltree::Document<'a> {
+    if let Some(folder) = std::env::var_os("CONCLAVE_PICTURES") {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.svg")), svg).unwrap();
+    }
+    roxmltree::Document::parse(svg).unwrap_or_else(|error| panic!("{name} is not well-formed: {error}"))
+}
+
+/// The texts of the titles in all elements with this class.
+pub(crate) fn titles(tree: &roxmltree::Document<'_>, class: &str) -> Vec<String> {
+    let elements = tree.descendants().filter(|node| has_class(node, class));
+    let title = |node: roxmltree::Node<'_, '_>| {
+        node.children().find(|child| child.has_tag_name("title"))?.text().map(str::to_owned)
+    };
+    elements.filter_map(title).collect()
+}
+
+/// The number of elements with this class.
+pub(crate) fn count(tree: &roxmltree::Document<'_>, class: &str) -> usize {
+    tree.descendants().filter(|node| has_class(node, class)).count()
+}
+
+/// The visible texts.
+pub(crate) fn texts(tree: &roxmltree::Document<'_>) -> Vec<String> {
+    let elements = tree.descendants().filter(|node| node.has_tag_name("text"));
+    elements
+        .map(|node| node.descendants().filter(|part| part.is_text()).filter_map(|part| part.text()).collect())
+        .collect()
+}
+
+fn has_class(node: &roxmltree::Node<'_, '_>, class: &str) -> bool {
+    node.attribute("class").is_some_and(|classes| classes.split(' ').any(|known| known == class))
 }
 
 /// Compares with a file beside the tests, or rewrites it if `CONCLAVE_REWRITE` is set.

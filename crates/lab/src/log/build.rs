@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use conclave_kernel::trace::{Header, Mark, RawEffect, RawInput, RawRecord, RawStep, What};
 use conclave_kernel::{NodeId, Recording, StepHead, Time};
 
-use super::{About, Cause, Event, Fate, Log, MOST_KINDS, Message, Text, Timescale};
+use super::{About, Cause, Event, Fate, Log, MOST_KINDS, Message, Text, TimerChange, Timescale};
 
 /// The most messages of a log: a broadcast of one line is a message a site, so that a small hostile file
 /// could otherwise ask for all memory.
@@ -52,7 +52,7 @@ impl Builder {
 
     /// Appends a record of a trace.
     pub(crate) fn record(&mut self, record: RawRecord) -> Result<(), String> {
-        let RawStep { head, input, effects } = match record {
+        let RawStep { head, input, effects, state } = match record {
             RawRecord::Step(step) => step,
             RawRecord::Mark(mark) => return self.mark(mark),
         };
@@ -82,10 +82,20 @@ impl Builder {
                     let text = self.text(event.text());
                     self.emit(text);
                 }
-                RawEffect::Arm { .. } | RawEffect::Disarm { .. } => {}
+                RawEffect::Arm { timer, min, .. } => {
+                    let timer = self.text(timer.text());
+                    self.timer(TimerChange { timer, after: Some(min) });
+                }
+                RawEffect::Disarm { timer } => {
+                    let timer = self.text(timer.text());
+                    self.timer(TimerChange { timer, after: None });
+                }
             }
         }
-        Ok(())
+        match state {
+            Some(state) => self.state(state.text()),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn new(about: About, sites: u32) -> Self {
@@ -93,7 +103,7 @@ impl Builder {
         Self { log, ids: BTreeMap::new(), next_id: 0, most_messages: MOST_MESSAGES, fates: Vec::new() }
     }
 
-    /// Who the sites are, if that is not known from the start.
+    /// Sets the names of the sites, if they are not known from the start.
     pub(crate) fn name_sites(&mut self, names: Vec<String>) {
         self.log.sites = u32::try_from(names.len()).expect("the reader bounds the number of hosts");
         self.log.names = names;
@@ -161,6 +171,7 @@ impl Builder {
             received_end: self.log.received.len() as u32,
             sent_end: self.log.messages.len() as u32,
             emitted_end: self.log.emitted.len() as u32,
+            timers_end: self.log.timers.len() as u32,
         });
         self.next_id = head.first_sent;
         Ok(())
@@ -209,6 +220,23 @@ impl Builder {
         self.log.emitted.push(text);
         let event = self.log.events.last_mut().expect("a step was begun");
         event.emitted_end = self.log.emitted.len() as u32;
+    }
+
+    /// The step that was begun last set or cancelled a timer.
+    pub(crate) fn timer(&mut self, change: TimerChange) {
+        self.log.timers.push(change);
+        let event = self.log.events.last_mut().expect("a step was begun");
+        event.timers_end = self.log.timers.len() as u32;
+    }
+
+    /// The state of the site after the step that was begun last. Either all steps have one or none.
+    pub(crate) fn state(&mut self, json: &str) -> Result<(), String> {
+        if self.log.states.len() + 1 != self.log.events.len() {
+            return Err("a step has a state, but a step before it has none".into());
+        }
+        let text = self.text(json);
+        self.log.states.push(text);
+        Ok(())
     }
 
     /// The world did something.

@@ -1,4 +1,4 @@
-//! What happened before what: Lamport and vector clocks of a whole log, derived from its messages.
+//! The happened-before relation: Lamport and vector clocks of a whole log, derived from its messages.
 //!
 //! Three rules make happened-before \[L78\]: the order of each site; sending before receiving; and what follows
 //! from these. A vector clock counts, for every site, how many of its events lie in an event's past (itself

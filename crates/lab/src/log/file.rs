@@ -30,7 +30,7 @@ pub struct Error {
     pub file: String,
     /// The line, counted from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The mistake.
     pub what: String,
 }
 
@@ -205,7 +205,7 @@ fn upgrade(header: &mut Header) {
     }
 }
 
-/// What the parser says, with the column: the line it counts is always 1.
+/// The message of the parser, with the column. The line that it counts is always 1.
 fn json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);

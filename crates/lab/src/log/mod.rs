@@ -1,4 +1,4 @@
-//! A recorded run without its types: what pictures, exports and causality are made from.
+//! A recorded run without its types: the source of pictures, exports and causality.
 //!
 //! A [`Log`] is built from a recorded run in memory ([`Log::from_trace`]), from a trace file
 //! ([`read_log`]), or from the log of another program
@@ -20,18 +20,21 @@
 //! | `causality` | [`Causality`]: Lamport and vector clocks of every event, happened-before |
 //! | `order` | [`Order`] and [`Past`]: the same questions for a log of millions, without a clock for every event |
 //! | `cuts` | cuts of a log, and the execution that passes through one |
-//! | `words` | JSON as people read it |
+//! | `states` | the recorded states of the sites, and what a step changed |
+//! | `words` | JSON in the words of the papers |
 
 mod build;
 mod causality;
 mod cuts;
 mod file;
 mod order;
+mod states;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use conclave_kernel::trace::{Mark, WorldKind};
 use conclave_kernel::{NodeId, Time};
@@ -41,11 +44,13 @@ pub use causality::{Causality, Relation};
 pub(crate) use file::Lines;
 pub use file::{Error, read_log, read_trace, write_trace};
 pub use order::{Order, Past, relation};
+pub use states::Field;
+use words::Detail;
 
 /// A recorded run: sites, events, messages, and what the world did to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// What was run.
+    /// The description of the run.
     pub about: About,
     sites: u32,
     /// The sites' names, if they are not `n0`, `n1`, ...
@@ -57,14 +62,20 @@ pub struct Log {
     received: Vec<u32>,
     /// In the order of sending: those of one event lie together.
     messages: Vec<Message>,
-    /// What the sites told the layer above, event by event.
+    /// The events that the sites emitted to the layer above, step by step.
     emitted: Vec<Text>,
+    /// The timers that were set, event by event.
+    timers: Vec<TimerChange>,
+    /// The state of the site after each event; empty if the states were not recorded.
+    states: Vec<Text>,
+    /// Whether words contain the fields that the papers do not have.
+    is_verbose: bool,
     marks: Vec<Mark>,
     kinds: Vec<String>,
     texts: String,
 }
 
-/// What was run.
+/// The description of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// `problem/name` of the algorithm, or the name of a foreign log.
@@ -75,11 +86,11 @@ pub struct About {
     pub world: WorldKind,
     /// The experiment, as JSON.
     pub scenario: String,
-    /// What the times of the log are.
+    /// The meaning of the times.
     pub timescale: Timescale,
 }
 
-/// What the times of a log are.
+/// The meaning of the times of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timescale {
     /// Nanoseconds of the world.
@@ -94,7 +105,7 @@ pub enum Timescale {
 pub struct Event {
     /// The world's time.
     pub at: Time,
-    /// What the site's own clock said.
+    /// The reading of the site's own clock.
     pub clock: Time,
     /// The Lamport stamp that was recorded.
     pub stamp: u64,
@@ -105,6 +116,16 @@ pub struct Event {
     received_end: u32,
     sent_end: u32,
     emitted_end: u32,
+    timers_end: u32,
+}
+
+/// A new deadline of a timer, or its cancellation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerChange {
+    /// The name of the timer.
+    pub timer: Text,
+    /// The shortest time until it fires, on the local clock; `None` if the timer was cancelled.
+    pub after: Option<Duration>,
 }
 
 /// Why a site stepped.
@@ -133,17 +154,17 @@ pub struct Message {
     pub from: NodeId,
     /// The receiver.
     pub to: NodeId,
-    /// What it said.
+    /// Its content.
     pub text: Text,
     /// Its kind, an index into [`Log::kinds`].
     pub kind: u8,
     /// Whether the network made a copy of it.
     pub duplicated: bool,
-    /// What became of it.
+    /// Its fate.
     pub fate: Fate,
 }
 
-/// What became of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It was still on its way when the log ended.
@@ -224,13 +245,24 @@ impl Log {
         start as usize..self.events[event].sent_end as usize
     }
 
-    /// What an event told the layer above.
+    /// The events that a step emitted to the layer above.
     pub fn emitted(&self, event: usize) -> &[Text] {
         let start = self.before(event).map_or(0, |event| event.emitted_end);
         &self.emitted[start as usize..self.events[event].emitted_end as usize]
     }
 
-    /// Crashes, pauses, partitions and their ends, in order of time. What became of messages is in
+    /// The timers that an event set or cancelled.
+    pub fn timers(&self, event: usize) -> &[TimerChange] {
+        let start = self.before(event).map_or(0, |event| event.timers_end);
+        &self.timers[start as usize..self.events[event].timers_end as usize]
+    }
+
+    /// The name of a timer in the words of its paper.
+    pub fn timer_name(&self, timer: Text) -> String {
+        words::timer(self.raw(timer))
+    }
+
+    /// Crashes, pauses, partitions and their ends, in order of time. The fates of messages are in
     /// [`Message::fate`].
     pub fn marks(&self) -> &[Mark] {
         &self.marks
@@ -247,7 +279,7 @@ impl Log {
         event.max(self.marks.last().map_or(Time::ZERO, |mark| mark.at))
     }
 
-    /// When a message was sent.
+    /// The time at which a message was sent.
     pub fn sent_at(&self, message: &Message) -> Time {
         self.events[message.sent_by as usize].at
     }
@@ -259,17 +291,36 @@ impl Log {
 
     /// The name of what a text says: its variant, without what it carries.
     pub fn kind(&self, text: Text) -> &str {
-        words::kind(self.raw(text))
+        words::kind_in(&self.about.algorithm, self.raw(text))
+    }
+
+    /// Lets words contain every field, also those that the papers do not have: fences, echoes of requests,
+    /// numbers of rounds.
+    pub fn set_verbose(&mut self, is_verbose: bool) {
+        self.is_verbose = is_verbose;
+    }
+
+    fn detail(&self) -> Detail {
+        if self.is_verbose { Detail::Full } else { Detail::Paper }
     }
 
     /// A text in a word or two, for the label of an arrow: `request(3,0)`.
     pub fn short(&self, text: Text) -> String {
-        words::short(self.raw(text))
+        match (self.kind(text), words::kind(self.raw(text))) {
+            // A message that is no enum is all ours.
+            (kind, plain) if kind != plain => kind.to_owned(),
+            _ => words::short(self.raw(text)),
+        }
     }
 
     /// A text in words: `request time 3, site 0`.
     pub fn words(&self, text: Text) -> String {
-        words::long(self.raw(text))
+        words::long(self.raw(text), self.detail())
+    }
+
+    /// A text in words, with every field.
+    pub fn words_in_full(&self, text: Text) -> String {
+        words::long(self.raw(text), Detail::Full)
     }
 
     /// A whole step in words, without its site and time: `receives request time 3, site 0 from n0; sends
@@ -280,7 +331,7 @@ impl Log {
             Cause::Start => parts.push("starts".to_owned()),
             Cause::Recover => parts.push("recovers".to_owned()),
             Cause::Message => {}
-            Cause::Timer(text) => parts.push(format!("timer {}", self.words(text))),
+            Cause::Timer(text) => parts.push(format!("timer {}", self.timer_name(text))),
             Cause::Command(text) => parts.push(format!("is asked to {}", self.words(text))),
             Cause::Foreign(text) => return self.raw(text).to_owned(),
         }
@@ -288,7 +339,7 @@ impl Log {
             parts.push(format!("receives {} from {}", self.words(message.text), self.name(message.from)));
         }
         let sent = &self.messages[self.sent(event)];
-        for group in sent.chunk_by(|a, b| a.text == b.text) {
+        for group in sent.chunk_by(|a, b| self.raw(a.text) == self.raw(b.text)) {
             parts.push(format!("sends {} to {}", self.words(group[0].text), self.receivers(group)));
         }
         for text in self.emitted(event) {

@@ -1,4 +1,4 @@
-//! What a whole log says about its own order: how much of it is concurrent, its longest causal chain, one
+//! The order of a whole log: the number of concurrent pairs, its longest causal chain, one
 //! event's past. All in one pass over the events, forwards or backwards, without a clock for every event.
 //!
 //! The pairs that are ordered are counted by the sizes of pasts: the sum of an event's vector clock is how
@@ -13,7 +13,7 @@
 
 use super::{Log, Relation};
 
-/// What a log says about its own order.
+/// The causal order of a log in figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Pairs of events of which one happened before the other.
@@ -128,7 +128,7 @@ pub fn relation(log: &Log, e: usize, f: usize) -> Relation {
     }
 }
 
-/// What the pass forwards keeps.
+/// The state of the pass forwards.
 struct Pass {
     sites: usize,
     /// The vector of each site's latest event, a row a site.

@@ -117,7 +117,7 @@ fn a_step_is_put_into_words() {
     let log = testing::small_log();
     assert_eq!(log.describe(3), "is asked to acquire; sends request time 1, site 0 to n1, n2");
     assert_eq!(log.describe(4), "receives request time 1, site 0 from n0; sends reply to n0");
-    assert_eq!(log.describe(5), "receives reply from n1; reports granted fence 3");
+    assert_eq!(log.describe(5), "receives reply from n1; reports granted");
     assert_eq!(log.kinds(), ["request", "reply"]);
     assert_eq!(log.messages()[1].fate, Fate::Lost(Time(1_000_000)));
     assert!(log.messages()[2].duplicated);

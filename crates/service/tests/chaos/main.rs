@@ -42,7 +42,7 @@ use load::Load;
 use wires::Cut;
 
 /// The number of clusters that run at a time. Each spends most of its time waiting.
-const PARALLEL_CLUSTERS: usize = 24;
+const PARALLEL_CLUSTERS: usize = 12;
 
 /// Returns the number of nodes for a seed. A single node is included because it uses the log in its own way:
 /// it applies entries before they are synced.

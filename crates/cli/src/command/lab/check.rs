@@ -24,7 +24,9 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::flags::ProblemFlags;
+use super::picture::{Caption, PictureArgs};
 use super::problems;
+use super::replay::show_fields;
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: every order of messages, every random choice.
@@ -68,6 +70,12 @@ pub struct Args {
     /// Write the counterexample as JSON lines, for `conclave replay`
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     trace: Option<PathBuf>,
+    /// The flags of the picture.
+    #[command(flatten)]
+    picture: PictureArgs,
+    /// Show also the fields of messages and states that the papers do not have
+    #[arg(long, help_heading = "Output")]
+    verbose: bool,
     /// Print JSON instead of text
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -122,7 +130,7 @@ fn explore(args: &Args, card: &Card, case: &dyn Case) -> Done {
     let options = options(args);
     let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
     let verdicts = case.judge(card, &outcome);
-    finish(args, card, &outcome, &verdicts, || case.costs(&options))
+    finish(args, &outcome, &verdicts, || case.costs(&options))
 }
 
 /// The error for an algorithm that has no finite state space.
@@ -140,7 +148,6 @@ fn refuse_clocks(card: &Card) -> Result<(), Failure> {
 /// Writes the counterexample and prints the report, with the costs if --cost was given.
 fn finish(
     args: &Args,
-    card: &Card,
     outcome: &Report,
     verdicts: &[PropertyVerdict],
     costs: impl FnOnce() -> Result<Costs, String>,
@@ -150,7 +157,7 @@ fn finish(
         _ => None,
     };
     if let Some(found) = &outcome.counterexample {
-        write_counterexample(args, card.problem, found)?;
+        write_counterexample(args, outcome, found)?;
     }
     show(args, outcome, verdicts, costs.as_ref())?;
     let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(verdicts);
@@ -282,15 +289,18 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample(args: &Args, problem: &str, found: &Counterexample) -> Result<(), Failure> {
+fn write_counterexample(args: &Args, report: &Report, found: &Counterexample) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         let mut lines = Vec::new();
         log::write_trace(&found.trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
         output::write_file(path, &lines).map_err(|failure| failure.of_flag("--trace"))?;
     }
     if let Some(path) = &args.svg {
-        let log = Log::from_trace(&found.trace)?;
-        let options = spacetime::Options { spans: problems::spans(problem, &log), ..Default::default() };
+        let mut log = Log::from_trace(&found.trace)?;
+        log.set_verbose(args.verbose);
+        let property = report.property.unwrap_or("progress");
+        let caption = Caption::of_counterexample(&log, property, report.why.as_deref().unwrap_or_default());
+        let options = args.picture.options(&log, caption);
         let drawn = spacetime::draw(&log, &options);
         output::write_file(path, drawn.as_bytes()).map_err(|failure| failure.of_flag("--svg"))?;
     }
@@ -333,7 +343,10 @@ fn show(
     costs: Option<&Costs>,
 ) -> Result<(), Failure> {
     let log = report.counterexample.as_ref().map(|found| Log::from_trace(&found.trace)).transpose()?;
-    let steps = log.as_ref().map(in_words);
+    let steps = log.map(|mut log| {
+        log.set_verbose(args.verbose);
+        in_words(&log, args.picture.states && !args.json)
+    });
     if args.json {
         return output::print_json(&Json {
             algorithm: &args.algorithm,
@@ -441,7 +454,14 @@ fn verdict_lines(text: &mut String, report: &Report, verdicts: &[PropertyVerdict
     }
 }
 
-fn in_words(log: &Log) -> Vec<String> {
-    let step = |event: usize| format!("{}  {}", log.name(log.events()[event].site), log.describe(event));
+/// The steps in words. With states, each has a second line with the fields that it changed.
+fn in_words(log: &Log, states: bool) -> Vec<String> {
+    let step = |event: usize| {
+        let step = format!("{}  {}", log.name(log.events()[event].site), log.describe(event));
+        match show_fields(&log.changes(event)) {
+            fields if states && !fields.is_empty() => format!("{step}\n{:>10}{fields}", ""),
+            _ => step,
+        }
+    };
     (0..log.events().len()).map(step).collect()
 }

@@ -93,7 +93,10 @@ pub fn run(args: &Args) -> Done {
 /// Compares the algorithms of a problem.
 pub(super) fn compare<W: Compare>(args: &Args) -> Result<Comparison, Failure> {
     let sizes = if args.nodes.is_empty() { vec![5] } else { args.nodes.clone() };
-    let base = args.base(sizes.iter().copied().max())?;
+    let mut base = args.base(sizes.iter().copied().max())?;
+    if args.world.delay.is_none() && args.world.config.is_none() {
+        W::set_delays(&mut base.world);
+    }
     let is_given = |flag: &str| args.work.has(flag);
     let request = Request::<W> { base, sizes, cards: args.cards::<W>()?, is_given: &is_given };
     let bar = output::progress(0, "comparing");

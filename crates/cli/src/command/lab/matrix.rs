@@ -8,6 +8,7 @@ use conclave_lab::experiment::flags;
 use conclave_lab::matrix::{self, Agreement, Assumption, Cell};
 
 use super::check;
+use super::picture::{Caption, PictureArgs};
 use super::problems;
 use crate::output::{self, Done, Failure, Paint, Table, counted};
 
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> Done {
             bar.inc(1);
         })?;
         for cell in &row {
-            draw(args, card.problem, cell)?;
+            draw(args, cell)?;
         }
         cells.extend(row);
     }
@@ -94,11 +95,13 @@ pub fn run(args: &Args) -> Done {
     Ok(check::exit(any(Agreement::No), any(Agreement::Unknown)))
 }
 
-fn draw(args: &Args, problem: &str, cell: &Cell) -> Result<(), Failure> {
+fn draw(args: &Args, cell: &Cell) -> Result<(), Failure> {
     let (Some(folder), Some(log)) = (&args.svg, &cell.counterexample) else { return Ok(()) };
     std::fs::create_dir_all(folder).map_err(|error| Failure::file(folder, &error))?;
     let name = format!("{} without {}.svg", cell.algorithm, cell.without.title());
-    let options = spacetime::Options { spans: problems::spans(problem, log), ..Default::default() };
+    let sentence = format!("{} without {}", cell.property.unwrap_or_default(), cell.without.title());
+    let caption = Caption::of_counterexample(log, &sentence, "");
+    let options = PictureArgs::default().options(log, caption);
     let path = folder.join(name.replace(['/', ' '], "-"));
     output::write_file(&path, spacetime::draw(log, &options).as_bytes())
 }

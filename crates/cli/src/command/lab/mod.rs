@@ -7,6 +7,7 @@ pub mod flags;
 mod list;
 mod matrix;
 mod mutants;
+mod picture;
 mod problems;
 mod replay;
 mod report;

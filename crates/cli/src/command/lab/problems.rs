@@ -7,9 +7,7 @@ use conclave_kernel::{Card, suggest};
 use conclave_lab::added;
 use conclave_lab::case::{Case, Explored};
 use conclave_lab::compare::{Compare, Comparison};
-use conclave_lab::diagram::span::Span;
 use conclave_lab::experiment::{Experiment, flags};
-use conclave_lab::log::Log;
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
 
 use super::{check, compare, replay, sim};
@@ -29,7 +27,6 @@ pub struct Entry {
     pub explored: Option<Exploration>,
     /// Runs `conclave compare`.
     pub compare: fn(&compare::Args) -> Result<Comparison, Failure>,
-    spans: fn(&Log) -> Vec<Span>,
 }
 
 /// The operations of `conclave check` on one problem.
@@ -62,7 +59,6 @@ const fn entry<W: Compare>(explored: Option<Exploration>) -> Entry {
         simulated: flags::added::<W>,
         explored,
         compare: compare::compare::<W>,
-        spans: W::spans,
     }
 }
 
@@ -84,11 +80,6 @@ fn case<W: Explored>(args: &check::Args, card: &Card) -> FoundCase {
 /// Returns the operations on the problem of that name; `None` if the simulator has no such problem.
 pub fn named(problem: &str) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.name == problem)
-}
-
-/// Returns the bars of the space-time diagram of a run.
-pub fn spans(problem: &str, log: &Log) -> Vec<Span> {
-    named(problem).map_or(Vec::new(), |entry| (entry.spans)(log))
 }
 
 /// Splits `PROBLEM/ALGORITHM` into the two names. Fails if the catalogue has no such algorithm.

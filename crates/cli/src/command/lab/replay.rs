@@ -43,6 +43,15 @@ pub struct Args {
     /// is repeated step by step
     #[arg(long, help_heading = "Output")]
     verify: bool,
+    /// Show what each step changed in the state of its site
+    #[arg(long, help_heading = "Output")]
+    states: bool,
+    /// Show the states of all sites after one step
+    #[arg(long, help_heading = "Output", value_name = "STEP", conflicts_with_all = ["verify", "json"])]
+    at: Option<usize>,
+    /// Show also the fields of messages and states that the papers do not have
+    #[arg(long, help_heading = "Output")]
+    verbose: bool,
     /// Print the trace as JSON lines instead of text
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -54,6 +63,8 @@ Examples:
   conclave replay run.jsonl
   conclave replay run.jsonl --verify
   conclave replay 7 mutex/maekawa --nodes 3 --load high
+  conclave replay run.jsonl --states
+  conclave replay run.jsonl --at 12
 
 On a terminal: Enter shows the next step, a number jumps to that step, a shows all other steps, q quits.
 Exit codes: 0 done, 1 --verify found a difference, 2 bad usage.";
@@ -74,7 +85,8 @@ pub fn run(args: &Args) -> Done {
             }
             let log =
                 log::read_log(&path, open(&path)?).map_err(|error| Failure::usage(error.to_string()))?;
-            show(&log, args.from)
+            let log = if args.wants_states() { with_states(&path, log)? } else { log };
+            args.show(log)
         }
         Target::Run { path, seed } => {
             let lines = in_problem(path, &Run::Flags { args, path, seed })?;
@@ -84,12 +96,31 @@ pub fn run(args: &Args) -> Done {
             }
             let log = log::read_log("the run", lines.as_slice())
                 .map_err(|error| Failure::usage(error.to_string()))?;
-            show(&log, args.from)
+            args.show(log)
         }
     }
 }
 
 impl Args {
+    fn wants_states(&self) -> bool {
+        self.states || self.at.is_some()
+    }
+
+    /// Prints the steps of a run, or the states after one of them.
+    fn show(&self, mut log: Log) -> Done {
+        log.set_verbose(self.verbose);
+        if self.wants_states() && !log.has_states() {
+            let most = conclave_kernel::trace::MOST_STATE_BYTES >> 20;
+            return Err(Failure::usage(format!(
+                "the states of this run take more than {most} MiB: choose fewer sites or less work"
+            )));
+        }
+        match self.at {
+            Some(step) => show_states(&log, step),
+            None => show(&log, self.from, self.states),
+        }
+    }
+
     /// Returns whether a flag describes a run.
     fn has_scenario(&self) -> bool {
         let Self { nodes, seed, work, world, .. } = self;
@@ -138,8 +169,8 @@ fn open(path: &str) -> Result<BufReader<std::fs::File>, Failure> {
 pub(super) enum Run<'a> {
     /// The run that the flags describe.
     Flags { args: &'a Args, path: &'a str, seed: Option<u64> },
-    /// The run that the header of a trace describes.
-    Header(&'a str),
+    /// The run that the header of a trace describes, with the states of its sites or without them.
+    Header { scenario: &'a str, states: bool },
 }
 
 fn in_problem(path: &str, run: &Run<'_>) -> Result<Vec<u8>, Failure> {
@@ -159,15 +190,19 @@ pub(super) fn record<W: Problem>(run: &Run<'_>) -> Result<Vec<u8>, Failure> {
             let (_, name) = problems::find(path)?;
             let mut scenario: experiment::Run<W> = args.world.experiment(name, args.nodes, &args.work)?;
             scenario.world.seed = seed.unwrap_or(scenario.world.seed);
+            scenario.world.keeps_states = args.wants_states();
             scenario
         }
-        Run::Header(text) => {
+        Run::Header { scenario: text, states } => {
             let unread = |mistake: String| {
                 Failure::usage(format!("the scenario in its header cannot be read: {mistake}"))
             };
             let value = serde_json::from_str(text).map_err(|error| unread(error.to_string()))?;
             let default = experiment::Run::default();
-            file::read(value, &default).map_err(|field| unread(field.to_string()))?
+            let mut scenario: experiment::Run<W> =
+                file::read(value, &default).map_err(|field| unread(field.to_string()))?;
+            scenario.world.keeps_states = states;
+            scenario
         }
     };
     let mut recorder = Recorder::new(true, false);
@@ -187,8 +222,7 @@ fn verify(path: &str) -> Done {
         })?;
         return retrace(path, &text, case.as_ref());
     }
-    let again = in_problem(&log.about.algorithm, &Run::Header(&log.about.scenario))
-        .map_err(|failure| Failure { message: format!("{path}: {}", failure.message), ..failure })?;
+    let again = record_again(path, &log, log.has_states())?;
     let again = String::from_utf8_lossy(&again);
     // The header of another format has another form; the records have not.
     let header = |text: &str| text.lines().next().and_then(|line| Some(line.split_once(',')?.0.to_owned()));
@@ -215,6 +249,37 @@ fn verify(path: &str) -> Done {
     }
 }
 
+/// Records the run that the header of a trace describes.
+fn record_again(path: &str, log: &Log, states: bool) -> Result<Vec<u8>, Failure> {
+    let run = Run::Header { scenario: &log.about.scenario, states };
+    in_problem(&log.about.algorithm, &run)
+        .map_err(|failure| Failure { message: format!("{path}: {}", failure.message), ..failure })
+}
+
+/// Returns the log with the states of the sites. A trace without states is recorded again, and must repeat.
+fn with_states(path: &str, log: Log) -> Result<Log, Failure> {
+    if log.has_states() {
+        return Ok(log);
+    }
+    if log.about.world == WorldKind::Check {
+        return Err(Failure::usage(format!(
+            "{path} is a counterexample without states: record it again with conclave check --trace"
+        )));
+    }
+    let lines = record_again(path, &log, true)?;
+    let again = log::read_log(path, lines.as_slice()).map_err(|error| Failure::usage(error.to_string()))?;
+    let steps = |log: &Log| {
+        let heads = log.events().iter().map(|event| (event.at, event.site, event.stamp));
+        heads.collect::<Vec<_>>()
+    };
+    if steps(&again) != steps(&log) {
+        return Err(Failure::usage(format!(
+            "{path} does not repeat, so its states are unknown: see conclave replay {path} --verify"
+        )));
+    }
+    Ok(again)
+}
+
 /// Repeats the steps of a counterexample, with new sites and a new judge.
 fn retrace(path: &str, text: &str, case: &dyn Case) -> Done {
     match case.retrace(path, text.as_bytes()) {
@@ -238,7 +303,7 @@ fn retrace(path: &str, text: &str, case: &dyn Case) -> Done {
 }
 
 /// Prints all steps at once, or one by one on a terminal.
-fn show(log: &Log, from: usize) -> Done {
+fn show(log: &Log, from: usize, states: bool) -> Done {
     let paint = Paint::stdout();
     let interactive = io::stdin().is_terminal() && io::stdout().is_terminal();
     let steps = log.events().len();
@@ -252,6 +317,10 @@ fn show(log: &Log, from: usize) -> Done {
             output::print(&describe_mark(mark, paint));
         }
         output::print(&describe(log, next, paint));
+        let fields = if states { show_fields(&log.changes(next)) } else { String::new() };
+        if !fields.is_empty() {
+            output::print(&format!("{:>22}{}\n", "", paint.dim(&fields)));
+        }
         next += 1;
         if wait && next < steps {
             match ask(next)? {
@@ -264,6 +333,29 @@ fn show(log: &Log, from: usize) -> Done {
     }
     marks.for_each(|mark| output::print(&describe_mark(mark, paint)));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the states of all sites after a step.
+fn show_states(log: &Log, step: usize) -> Done {
+    let Some(event) = log.events().get(step) else {
+        let last = log.events().len().saturating_sub(1);
+        return Err(Failure::usage(format!("there is no step {step}: give a number from 0 to {last}")));
+    };
+    let paint = Paint::stdout();
+    output::print(&format!("after step {step} at {}\n", event.at));
+    output::print(&describe(log, step, paint));
+    for (site, state) in (0..).zip(log.states_at(step)) {
+        let name = paint.bold(&log.name(conclave_kernel::NodeId(site)));
+        let text = state.map_or("has not started".to_owned(), |(_, fields)| show_fields(&fields));
+        output::print(&format!("  {name}  {text}\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Fields of a state in one line.
+pub(super) fn show_fields(fields: &[log::Field]) -> String {
+    let fields = fields.iter().map(|(name, value)| format!("{name} = {value}"));
+    fields.collect::<Vec<_>>().join("; ")
 }
 
 enum Answer {

@@ -3,14 +3,15 @@
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 
-use conclave_lab::diagram::span::Span;
-use conclave_lab::diagram::{shiviz, spacetime};
+use conclave_lab::diagram::{clocks, shiviz, spacetime};
 use conclave_lab::experiment::{Run, flags};
 use conclave_lab::log::Log;
-use conclave_lab::problem::{self, Problem, Recorder, Report as _};
+use conclave_lab::problem::{self, Facts, Problem, Recorder, Report as _};
+use conclave_lab::problems::timesync;
 use conclave_lab::sweep::{self, Summary};
 
 use super::flags::ProblemFlags;
+use super::picture::{Caption, PictureArgs};
 use super::world::WorldArgs;
 use super::{problems, report};
 use crate::output::{self, Done, Failure, Paint};
@@ -47,6 +48,12 @@ pub struct Args {
     /// Draw the run as a space-time diagram
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub svg: Option<PathBuf>,
+    /// The flags of the picture.
+    #[command(flatten)]
+    pub picture: PictureArgs,
+    /// Timesync: draw the offset and the promised interval of each clock
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
+    pub clocks: Option<PathBuf>,
     /// Write the run as a ShiViz log
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with = "seeds")]
     pub shiviz: Option<PathBuf>,
@@ -66,6 +73,8 @@ Examples:
   conclave sim election/chang-roberts --nodes 7 --start all --ranks random --seeds 0..1000
   conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
   conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
+  conclave sim timesync/cristian --nodes 4 --clocks clocks.svg
+  conclave sim mutex/suzuki-kasami --nodes 3 --states --svg run.svg
 
 Each problem has flags of its own, which describe the work: `conclave sim mutex --help` lists those of mutex. The \
 problems are mutex, election, detector, snapshot, deadlock and timesync. A duration has a unit: 250us, 1.5ms, 2s.
@@ -116,23 +125,36 @@ pub(super) fn simulate<W: Problem>(args: &Args, name: &str) -> Done {
 }
 
 fn run_one<W: Problem>(args: &Args, scenario: &Run<W>) -> Result<W::Report, Failure> {
-    let wants_log = args.svg.is_some() || args.shiviz.is_some();
+    let wants_log = args.svg.is_some() || args.shiviz.is_some() || args.clocks.is_some();
+    let mut scenario = scenario.clone();
+    scenario.world.keeps_states = args.picture.states;
     let mut recorder = Recorder::new(args.trace.is_some(), wants_log);
     let report = scenario.run(&mut recorder)?;
     if let Some(path) = &args.trace {
         output::write_file(path, &recorder.lines).map_err(|failure| failure.of_flag("--trace"))?;
     }
     if let Some(log) = &recorder.log {
-        draw(args, log, W::spans)?;
+        draw(args, log, report.facts())?;
     }
     Ok(report)
 }
 
-fn draw(args: &Args, log: &Log, spans: fn(&Log) -> Vec<Span>) -> Result<(), Failure> {
+fn draw(args: &Args, log: &Log, facts: &Facts) -> Result<(), Failure> {
     if let Some(path) = &args.svg {
-        let options = spacetime::Options { spans: spans(log), ..Default::default() };
+        let options = args.picture.options(log, Caption::of_run(facts));
         let drawn = spacetime::draw(log, &options);
         output::write_file(path, drawn.as_bytes()).map_err(|failure| failure.of_flag("--svg"))?;
+    }
+    if let Some(path) = &args.clocks {
+        let is_external = timesync::is_external(&facts.algorithm);
+        let clocks = clocks::Clocks::of(log, is_external, &facts.command)?;
+        let drawn = clocks::draw(&clocks);
+        output::write_file(path, drawn.as_bytes()).map_err(|failure| failure.of_flag("--clocks"))?;
+    }
+    if let Some(path) = &args.clocks {
+        let is_external = timesync::is_external(&facts.algorithm);
+        let clocks = clocks::Clocks::of(log, is_external, &facts.command)?;
+        output::write_file(path, clocks::draw(&clocks).as_bytes())?;
     }
     if let Some(path) = &args.shiviz {
         let written = shiviz::write(log)?;

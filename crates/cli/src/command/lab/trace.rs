@@ -13,7 +13,6 @@ use conclave_kernel::{NodeId, suggest};
 use conclave_lab::diagram::{shiviz, spacetime};
 use conclave_lab::log::{self, Log, Order};
 
-use super::problems;
 use crate::output::{self, Done, Failure};
 
 /// Analyse a recorded run, or the log of another program: which event happened before which.
@@ -85,8 +84,7 @@ pub fn run(args: &Args) -> Done {
     let log = read(args)?;
     let answer = analyse(args, &log)?;
     if let Some(path) = &args.svg {
-        let problem = log.about.algorithm.split_once('/').map_or("", |(problem, _)| problem);
-        let options = spacetime::Options { spans: problems::spans(problem, &log), ..Default::default() };
+        let options = spacetime::Options::of(&log);
         output::write_file(path, spacetime::draw(&log, &options).as_bytes())?;
     }
     if let Some(path) = &args.shiviz {

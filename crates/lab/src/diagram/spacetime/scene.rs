@@ -1,393 +1,269 @@
-//! What of a log is in the picture: the window, and everything in it, in coordinates of the axis.
+//! The scene of a space-time diagram: everything in the picture, as data.
+//!
+//! A scene has no pixels: places are a time on the axis and a site. It serialises, so that any program can
+//! draw it; [`super::draw`] draws it as SVG. All texts are complete, so a renderer needs no log.
 
-use std::ops::Range;
+use conclave_kernel::NodeId;
+use serde::Serialize;
 
-use conclave_kernel::trace::What;
-use conclave_kernel::{NodeId, Time, time};
+use crate::diagram::scale::shown;
+use crate::diagram::span::{BracketKind, Tone};
 
-use super::Options;
-use crate::diagram::scale::{group, shown, unit_of};
-use crate::diagram::span::{Edge, Span};
-use crate::log::{Fate, Log, Message, Timescale};
-
-/// More sites than this are not drawn.
-const MOST_SITES: u32 = 40;
-
-/// What is drawn.
-pub(super) struct Scene {
-    /// How many sites are drawn.
-    pub(super) sites: u32,
-    /// The window, on the axis.
-    pub(super) low: f64,
-    pub(super) high: f64,
-    /// How many different moments the window has: what its width follows.
-    pub(super) instants: usize,
-    pub(super) arrows: Vec<Arrow>,
-    pub(super) bars: Vec<Bar>,
-    pub(super) crashes: Vec<Interval>,
-    pub(super) pauses: Vec<Interval>,
-    pub(super) bands: Vec<Band>,
-    /// What was left out, in words.
-    pub(super) limited: Option<String>,
-    axis: Axis,
-    steps: Vec<(usize, f64)>,
+/// Everything in a space-time diagram.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Scene {
+    /// The title: the algorithm, unless the caller gives another one.
+    pub title: String,
+    /// The line below the title.
+    pub subtitle: String,
+    /// The command that shows this run; empty if it is not known.
+    pub command: String,
+    /// The verdict on the run, in one line; empty if there is none.
+    pub verdict: String,
+    /// The horizontal axis.
+    pub axis: Axis,
+    /// The names of the sites that are drawn, from the top.
+    pub sites: Vec<String>,
+    /// The kinds of messages in the picture.
+    pub kinds: Vec<Kind>,
+    /// The steps.
+    pub dots: Vec<Dot>,
+    /// The messages.
+    pub arrows: Vec<Arrow>,
+    /// The bars on the lines.
+    pub bars: Vec<Bar>,
+    /// The durations below the lines.
+    pub brackets: Vec<Brace>,
+    /// The times in which a site is down.
+    pub crashes: Vec<Interval>,
+    /// The times in which a site handles no input.
+    pub pauses: Vec<Interval>,
+    /// The partitions.
+    pub bands: Vec<Band>,
+    /// The cuts of snapshots.
+    pub cuts: Vec<CutLine>,
+    /// The violation of a property.
+    pub violation: Option<Alarm>,
+    /// A description of everything that the picture leaves out.
+    pub limited: Option<String>,
+    /// The number of different moments in the window. The width of a picture follows it.
+    pub instants: usize,
 }
 
-/// What the axis counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Axis {
-    Time,
-    Stamps,
-    /// No time passed: steps, from that event on.
-    Steps(usize),
+/// The horizontal axis.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Axis {
+    /// The left end, in nanoseconds, stamps or steps.
+    pub low: f64,
+    /// The right end.
+    pub high: f64,
+    /// The length of one unit of the name.
+    pub unit: f64,
+    /// The name: `time (ms)`, `Lamport time` or `step`.
+    pub name: &'static str,
 }
 
-/// A message, drawn from a moment at one site to a moment at another.
-pub(super) struct Arrow {
-    pub(super) message: usize,
-    pub(super) kind: usize,
-    pub(super) from: (f64, u32),
-    pub(super) to: (f64, u32),
-    /// How much of the way it goes.
-    pub(super) part: f64,
-    pub(super) head: Head,
-    /// Whether it is a second copy.
-    pub(super) copy: bool,
-    /// How many leave and arrive together, this one among them, and its place: they are drawn side by side.
-    pub(super) beside: (usize, usize),
+/// A moment at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Place {
+    /// The moment, on the axis.
+    pub at: f64,
+    /// The site.
+    pub site: u32,
 }
 
-/// How an arrow ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
-    /// Received.
+/// A kind of message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Kind {
+    /// Its name.
+    pub name: String,
+    /// The number of its colour.
+    pub hue: usize,
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Dot {
+    /// The moment and the site.
+    #[serde(flatten)]
+    pub place: Place,
+    /// The fields of the site's state that the step changed, with their new values. Empty if states are not
+    /// shown.
+    pub changes: Vec<String>,
+    /// The step in words.
+    pub tooltip: String,
+}
+
+/// A message, from a moment at one site to a moment at another.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Arrow {
+    /// The index of its kind in [`Scene::kinds`].
+    pub kind: usize,
+    /// The step that sent it.
+    pub from: Place,
+    /// The step that received it, or the place where it would have been received.
+    pub to: Place,
+    /// The part of the way that is drawn, from 0 to 1.
+    pub part: f64,
+    /// The end of the arrow.
+    pub head: Head,
+    /// Whether it is the second copy of a duplicated message.
+    pub copy: bool,
+    /// The number of arrows with the same ends, and the place of this one among them. They are drawn side by
+    /// side.
+    pub beside: (usize, usize),
+    /// A few words for a label.
+    pub label: String,
+    /// The message with its times.
+    pub tooltip: String,
+}
+
+/// The end of an arrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Head {
+    /// The message was received.
     Arrow,
-    /// Lost.
+    /// The message was lost.
     Cross,
-    /// Received after the window's end.
+    /// The message was received after the end of the window.
     Leaves,
-    /// Never received.
+    /// The message was never received.
     Fade,
 }
 
-/// A span of which at least a part is in the window.
-pub(super) struct Bar {
-    pub(super) span: Span,
-    pub(super) from: f64,
-    /// Infinite if it was not over when the log ended.
-    pub(super) to: f64,
+/// A stretch of a site's line with a meaning.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bar {
+    /// The site.
+    pub site: u32,
+    /// The beginning.
+    pub from: f64,
+    /// The end; `None` if it was not over at the end of the log.
+    pub to: Option<f64>,
+    /// Its name in the legend.
+    pub name: &'static str,
+    /// Its look.
+    pub tone: Tone,
+    /// The number of its colour; `None` for the colour of its look.
+    pub hue: Option<usize>,
+    /// The text on the bar.
+    pub note: String,
+    /// The stretch in words.
+    pub tooltip: String,
 }
 
-/// A stretch of a site's line.
-pub(super) struct Interval {
-    pub(super) site: NodeId,
-    pub(super) from: f64,
-    /// Infinite if it was not over when the log ended.
-    pub(super) to: f64,
+/// A duration below the line of a site.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Brace {
+    /// The site.
+    pub site: u32,
+    /// The beginning.
+    pub from: f64,
+    /// The end; `None` if it was not over at the end of the log.
+    pub to: Option<f64>,
+    /// The name of the duration.
+    pub label: String,
+    /// The meaning.
+    pub kind: BracketKind,
+    /// The row below the line. Brackets that overlap have different rows.
+    pub lane: usize,
+    /// The duration in words.
+    pub tooltip: String,
+}
+
+/// A stretch of a site's line in which the site is not running.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// The site.
+    pub site: u32,
+    /// The beginning.
+    pub from: f64,
+    /// The end; `None` if it was not over at the end of the log.
+    pub to: Option<f64>,
+    /// The stretch in words.
+    pub tooltip: String,
 }
 
 /// A partition.
-pub(super) struct Band {
-    pub(super) group: Vec<NodeId>,
-    pub(super) interval: Interval,
-    /// The row of its name: partitions that overlap have different ones.
-    pub(super) lane: usize,
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Band {
+    /// The sites that are cut off.
+    pub group: Vec<u32>,
+    /// The beginning.
+    pub from: f64,
+    /// The end; `None` if it was not over at the end of the log.
+    pub to: Option<f64>,
+    /// The group in words.
+    pub label: String,
+    /// The row of the label. Partitions that overlap have different rows.
+    pub lane: usize,
+    /// The partition in words.
+    pub tooltip: String,
 }
 
-impl Scene {
-    pub(super) fn new(log: &Log, options: &Options) -> Self {
-        let sites = log.sites().min(MOST_SITES);
-        let events = window(log, options, sites);
-        let axis = Axis::of(log, options.from, &events);
-        let next = log.events().get(events.end).map(|event| axis.event(events.end, event.at));
-        let last = match axis {
-            Axis::Steps(first) => events.end.saturating_sub(first + 1) as f64,
-            _ => options.until.map_or(log.end(), |until| until.min(log.end())).0 as f64,
-        };
-        let low = match axis {
-            // Stamps begin with 1: nothing can happen before the first.
-            Axis::Stamps => {
-                options.from.0.max(log.events().get(events.start).map_or(0, |event| event.at.0)) as f64
-            }
-            _ => axis.time(log, options.from),
-        };
-        let high = next.unwrap_or(last).min(last).max(low + 1.0);
-        let steps: Vec<_> = events
-            .clone()
-            .filter(|event| log.events()[*event].site.0 < sites)
-            .map(|event| (event, axis.event(event, log.events()[event].at)))
-            .collect();
-        let mut instants: Vec<f64> = steps.iter().map(|(_, at)| *at).collect();
-        instants.dedup();
-        let mut scene = Self {
-            sites,
-            low,
-            high,
-            instants: instants.len(),
-            arrows: Vec::new(),
-            bars: Vec::new(),
-            crashes: Vec::new(),
-            pauses: Vec::new(),
-            bands: Vec::new(),
-            limited: None,
-            axis,
-            steps,
-        };
-        scene.add_arrows(log, &events);
-        scene.add_bars(log, options);
-        scene.add_marks(log);
-        scene.limited = scene.what_is_left_out(log, &events);
-        scene
-    }
+/// The cut of a snapshot: a line through the points at which the sites recorded their states.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CutLine {
+    /// The name of the snapshot.
+    pub name: String,
+    /// The recording points in order of sites, each with the recorded state in words.
+    pub points: Vec<(Place, String)>,
+    /// The indices in [`Scene::arrows`] of the messages that cross the cut: the contents of the channels.
+    pub in_transit: Vec<usize>,
+    /// The recorded global state in lines of text.
+    pub summary: Vec<String>,
+}
 
-    /// The steps in the window, each with its place on the axis.
-    pub(super) fn steps(&self) -> impl Iterator<Item = (usize, f64)> {
-        self.steps.iter().copied()
-    }
+/// The violation of a property.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Alarm {
+    /// The beginning: the decisive step.
+    pub from: f64,
+    /// The end; `None` if it was not over at the end of the log.
+    pub to: Option<f64>,
+    /// The sites that take part; all if the list is empty.
+    pub sites: Vec<u32>,
+    /// The violation in one sentence.
+    pub sentence: String,
+}
 
-    /// How much of the axis one unit is, and the axis's name.
-    pub(super) fn unit(&self) -> (f64, &'static str) {
-        match self.axis {
-            Axis::Steps(_) => (1.0, "step"),
-            Axis::Stamps => (1.0, "Lamport time"),
-            Axis::Time => match unit_of(self.high - self.low) {
-                (unit, "ns") => (unit, "time (ns)"),
-                (unit, "µs") => (unit, "time (µs)"),
-                (unit, "ms") => (unit, "time (ms)"),
-                (unit, "s") => (unit, "time (s)"),
-                (unit, _) => (unit, "time (min)"),
-            },
-        }
-    }
-
-    /// A place on the axis in words.
+impl Axis {
+    /// Returns a place on the axis in words.
     pub(super) fn show(&self, at: f64) -> String {
-        match self.axis {
-            Axis::Time => time::show(std::time::Duration::from_nanos(at.max(0.0) as u64)),
-            Axis::Stamps => shown(at, 1.0),
-            Axis::Steps(_) => format!("step {}", shown(at, 1.0)),
+        match self.name {
+            "step" => format!("step {}", shown(at, 1.0)),
+            "Lamport time" => shown(at, 1.0),
+            _ => conclave_kernel::time::show(std::time::Duration::from_nanos(at.max(0.0) as u64)),
         }
-    }
-
-    fn add_arrows(&mut self, log: &Log, events: &Range<usize>) {
-        if events.is_empty() {
-            return;
-        }
-        let place = |event: usize| self.axis.event(event, log.events()[event].at);
-        let sent = log.sent(events.start).start..log.sent(events.end - 1).end;
-        let delay = self.usual_delay(log, sent.clone());
-        let mut arrows = Vec::new();
-        let mut add = |index: usize, message: &Message, to: f64, part: f64, head: Head, copy: bool| {
-            if message.from != message.to && message.from.0 < self.sites && message.to.0 < self.sites {
-                let from = (place(message.sent_by as usize), message.from.0);
-                let to = (to.max(from.0), message.to.0);
-                arrows.push(Arrow {
-                    message: index,
-                    kind: message.kind.into(),
-                    from,
-                    to,
-                    part,
-                    head,
-                    copy,
-                    beside: (1, 0),
-                });
-            }
-        };
-        for event in events.clone() {
-            for index in log.received(event).iter().map(|index| *index as usize) {
-                let message = &log.messages()[index];
-                let first = message.fate == Fate::Received(event as u32);
-                if !first || !sent.contains(&index) {
-                    add(index, message, place(event), 1.0, Head::Arrow, !first);
-                }
-            }
-        }
-        for index in sent {
-            let message = &log.messages()[index];
-            let sent_at = place(message.sent_by as usize);
-            match message.fate {
-                Fate::Received(event) => {
-                    let to = place(event as usize);
-                    let head = if to > self.high { Head::Leaves } else { Head::Arrow };
-                    add(index, message, to, 1.0, head, false);
-                }
-                Fate::Lost(at) if self.axis.time(log, at) > sent_at => {
-                    add(index, message, self.axis.time(log, at), 1.0, Head::Cross, false);
-                }
-                Fate::Lost(_) => add(index, message, sent_at + delay, 0.6, Head::Cross, false),
-                Fate::InFlight => add(index, message, sent_at + delay, 0.6, Head::Fade, false),
-            }
-        }
-        set_side_by_side(&mut arrows);
-        self.arrows = arrows;
-    }
-
-    /// The median time that a message took: how steep an arrow is that nobody received.
-    fn usual_delay(&self, log: &Log, sent: Range<usize>) -> f64 {
-        let mut delays: Vec<f64> = log.messages()[sent]
-            .iter()
-            .filter_map(|message| match message.fate {
-                Fate::Received(event) => Some((message, event as usize)),
-                _ => None,
-            })
-            .map(|(message, event)| {
-                let place = |event: usize| self.axis.event(event, log.events()[event].at);
-                place(event) - place(message.sent_by as usize)
-            })
-            .collect();
-        delays.sort_by(f64::total_cmp);
-        delays.get(delays.len() / 2).copied().unwrap_or((self.high - self.low) / 12.0)
-    }
-
-    fn add_bars(&mut self, log: &Log, options: &Options) {
-        for span in options.spans.iter().filter(|span| span.site.0 < self.sites) {
-            let place = |edge: Edge| match edge {
-                Edge::Event(event) => log.events().get(event).map(|found| self.axis.event(event, found.at)),
-                Edge::At(at) => Some(self.axis.time(log, at)),
-                Edge::Open => None,
-            };
-            let (from, to) = (place(span.from).unwrap_or(self.low), place(span.to));
-            let to = to.unwrap_or(f64::INFINITY);
-            if from <= self.high && to >= self.low {
-                self.bars.push(Bar { span: span.clone(), from, to });
-            }
-        }
-    }
-
-    fn add_marks(&mut self, log: &Log) {
-        let (mut crashes, mut pauses, mut cuts) = (Vec::new(), Vec::new(), Vec::new());
-        let end = |open: &mut Vec<Interval>, node: NodeId, at: f64| {
-            if let Some(last) =
-                open.iter_mut().rev().find(|interval| interval.site == node && interval.to.is_infinite())
-            {
-                last.to = at;
-            }
-        };
-        for mark in log.marks() {
-            let at = self.axis.time(log, mark.at);
-            let begin = |site: NodeId| Interval { site, from: at, to: f64::INFINITY };
-            match &mark.what {
-                What::Crash(node) => crashes.push(begin(*node)),
-                What::Recover(node) => end(&mut crashes, *node, at),
-                What::Pause(node) => pauses.push(begin(*node)),
-                What::Resume(node) => end(&mut pauses, *node, at),
-                What::Cut(group) => {
-                    let interval = begin(group.first().copied().unwrap_or_default());
-                    cuts.push(Band { group: group.clone(), interval, lane: 0 });
-                }
-                What::Heal(group) => {
-                    let open = cuts
-                        .iter_mut()
-                        .rev()
-                        .find(|cut| cut.group == *group && cut.interval.to.is_infinite());
-                    if let Some(cut) = open {
-                        cut.interval.to = at;
-                    }
-                }
-                What::Lose(_) | What::Duplicate(_) => {}
-            }
-        }
-        let seen = |interval: &Interval| interval.from <= self.high && interval.to >= self.low;
-        crashes.retain(|interval| seen(interval) && interval.site.0 < self.sites);
-        pauses.retain(|interval| seen(interval) && interval.site.0 < self.sites);
-        cuts.retain(|cut| seen(&cut.interval));
-        stack(&mut cuts);
-        (self.crashes, self.pauses, self.bands) = (crashes, pauses, cuts);
-    }
-
-    fn what_is_left_out(&self, log: &Log, events: &Range<usize>) -> Option<String> {
-        let count = |n: usize| group(&n.to_string());
-        let mut parts = Vec::new();
-        if events.len() < log.events().len() {
-            let whole = match self.axis {
-                Axis::Time => log.end().to_string(),
-                Axis::Stamps => log.end().0.to_string(),
-                Axis::Steps(_) => format!("{} steps", count(log.events().len())),
-            };
-            parts.push(format!("{} to {} of {whole}", self.show(self.low), self.show(self.high)));
-            let sent = if events.is_empty() {
-                0
-            } else {
-                log.sent(events.end - 1).end - log.sent(events.start).start
-            };
-            parts.push(format!("{} of {} messages", count(sent), count(log.messages().len())));
-        }
-        if self.sites < log.sites() {
-            parts.push(format!("the first {} of {} sites", self.sites, count(log.sites() as usize)));
-        }
-        (!parts.is_empty()).then(|| format!("Only a part is drawn: {}.", parts.join(", ")))
     }
 }
 
 impl Axis {
-    fn of(log: &Log, from: Time, events: &Range<usize>) -> Self {
-        if log.about.timescale == Timescale::Logical {
-            return Self::Stamps;
-        }
-        let still = log.end() == log.events().first().map_or(Time::ZERO, |event| event.at);
-        if still && from <= log.end() { Self::Steps(events.start) } else { Self::Time }
-    }
-
-    fn event(self, event: usize, at: Time) -> f64 {
-        match self {
-            Self::Time | Self::Stamps => at.0 as f64,
-            Self::Steps(first) => event as f64 - first as f64,
-        }
-    }
-
-    fn time(self, log: &Log, at: Time) -> f64 {
-        match self {
-            Self::Time | Self::Stamps => at.0 as f64,
-            Self::Steps(first) => {
-                let event = log.events().partition_point(|event| event.at < at);
-                event as f64 - first as f64
-            }
+    /// Returns a length on the axis in words.
+    pub(super) fn length(&self, length: f64) -> String {
+        match self.name {
+            "step" => format!("{} steps", shown(length, 1.0)),
+            _ => self.show(length),
         }
     }
 }
 
-/// The events that are drawn.
-fn window(log: &Log, options: &Options, sites: u32) -> Range<usize> {
-    let first = log.events().partition_point(|event| event.at < options.from);
-    let last = options
-        .until
-        .map_or(log.events().len(), |until| log.events().partition_point(|event| event.at <= until));
-    let last = last.max(first);
-    let most = options.most_messages.unwrap_or((20 + 12 * sites as usize).clamp(56, 320)).max(1);
-    // Steps that send nothing fill a picture as well.
-    let most_steps = most * 6;
-    let sent = log.messages().partition_point(|message| (message.sent_by as usize) < first);
-    let full = log.messages().get(sent + most).map_or(last, |message| message.sent_by as usize);
-    first..full.max(first + 1).min(first + most_steps).min(last)
-}
+impl Arrow {
+    /// The number of places above the middle of the arrows with the same ends.
+    pub(super) fn offset(&self) -> f64 {
+        let (all, nth) = self.beside;
+        (all - 1) as f64 / 2.0 - nth as f64
+    }
 
-/// Finds the arrows that would cover each other.
-fn set_side_by_side(arrows: &mut [Arrow]) {
-    let ends = |arrow: &Arrow| (arrow.from.0.to_bits(), arrow.from.1, arrow.to.0.to_bits(), arrow.to.1);
-    let mut order: Vec<usize> = (0..arrows.len()).collect();
-    order.sort_by_key(|index| ends(&arrows[*index]));
-    let mut start = 0;
-    while start < order.len() {
-        let same = order[start..]
-            .iter()
-            .take_while(|index| ends(&arrows[**index]) == ends(&arrows[order[start]]))
-            .count();
-        for (nth, index) in order[start..start + same].iter().enumerate() {
-            arrows[*index].beside = (same, nth);
-        }
-        start += same;
+    /// Whether a site sent the message to itself.
+    pub(super) fn is_loop(&self) -> bool {
+        self.from.site == self.to.site
     }
 }
 
-/// Gives partitions that overlap different rows for their names.
-fn stack(bands: &mut [Band]) {
-    let mut ends: Vec<f64> = Vec::new();
-    for band in bands {
-        let free = ends.iter().position(|end| *end <= band.interval.from);
-        band.lane = free.unwrap_or(ends.len());
-        if free.is_none() {
-            ends.push(0.0);
-        }
-        ends[band.lane] = band.interval.to;
+impl Place {
+    pub(super) fn new(at: f64, site: NodeId) -> Self {
+        Self { at, site: site.0 }
     }
 }

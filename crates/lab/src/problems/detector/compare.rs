@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use conclave_algorithms::detector::spec::COMPLETENESS;
 use conclave_kernel::{Card, NodeId, Prng, time};
-use conclave_sim::{Fault, FaultKind, Recovery, Setup};
+use conclave_sim::{Delay, Fault, FaultKind, Recovery, Setup};
 use serde::Serialize;
 
 use super::{Report, Sample, Scenario, Work};
@@ -36,6 +36,10 @@ impl Row {
     }
 }
 
+/// The delays of a comparison without `--delay`. With the constant delay of a run, no detector makes a
+/// mistake, so there would be no trade-off.
+const DELAY: Delay = Delay::Exponential(Duration::from_millis(10));
+
 impl Compare for Work {
     type Row = Row;
 
@@ -49,6 +53,10 @@ watcher suspected the site
             [_] => Ok(()),
             _ => Err("detectors are compared at one size: give one number to --nodes".into()),
         }
+    }
+
+    fn set_delays(world: &mut Setup) {
+        world.delay = DELAY;
     }
 
     fn settings(card: &'static Card, base: &Scenario, nodes: u32, _: &dyn Fn(&str) -> bool) -> Vec<Scenario> {

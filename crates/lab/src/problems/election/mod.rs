@@ -26,6 +26,7 @@ use conclave_sim::{Desk, Director, End, Limits, Outcome, Recording, World};
 pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
 pub use report::Report;
 pub use scenario::{Ranks, Scenario, Start, Trigger, Work, longest};
+pub(crate) use spans::spans;
 
 use crate::added::Algorithm;
 use crate::problem;

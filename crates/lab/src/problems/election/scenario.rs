@@ -10,10 +10,8 @@ use conclave_kernel::{Card, NodeId, Prng};
 use conclave_sim::{Delay, Profile};
 use serde::{Deserialize, Serialize};
 
-use super::{Report, run_algorithm, spans};
-use crate::diagram::span::Span;
+use super::{Report, run_algorithm};
 use crate::experiment::{Run, flags};
-use crate::log::Log;
 use crate::problem::{self, Entry, Problem, Recorder};
 
 /// An experiment of the election problem in the simulator.
@@ -147,10 +145,6 @@ impl Problem for Work {
         // One crash without a recovery: a site that recovers during an announcement violates E1, for every
         // algorithm.
         Profile { crashes: 1, stay_down: true, ..Profile::within(needs, run.length()) }
-    }
-
-    fn spans(log: &Log) -> Vec<Span> {
-        spans::spans(log)
     }
 }
 

@@ -1,21 +1,22 @@
-//! What the bars of an election's space-time diagram show: who leads, by its own lights, and who does not
-//! know.
+//! The bars of an election's space-time diagram: each site has the colour of the leader that it follows.
 
 use std::collections::BTreeMap;
 
+use conclave_kernel::NodeId;
 use conclave_kernel::trace::What;
-use conclave_kernel::{NodeId, Time};
 
 use crate::diagram::span::{Edge, Span, SpanKind, Tone};
 use crate::log::Log;
 
-/// A site takes itself for the leader.
+/// A site is the leader, as far as it knows.
 const LEADS: SpanKind = SpanKind { name: "leads", tone: Tone::Has };
+/// A site follows another site.
+const FOLLOWS: SpanKind = SpanKind { name: "follows (in the colour of its leader)", tone: Tone::Follows };
 /// A site knew a leader, and knows none now.
 const VACANT: SpanKind = SpanKind { name: "no leader known", tone: Tone::Wants };
 
-/// The bars of a run. Needs no types: it reads the names of events, so that it serves a trace file as well.
-pub(super) fn spans(log: &Log) -> Vec<Span> {
+/// The bars of a run, from the names of its events.
+pub(crate) fn spans(log: &Log) -> Vec<Span> {
     let mut open: BTreeMap<NodeId, Span> = BTreeMap::new();
     let mut spans = Vec::new();
     let mut marks = log.marks().iter().peekable();
@@ -25,23 +26,35 @@ pub(super) fn spans(log: &Log) -> Vec<Span> {
                 spans.extend(close(&mut open, node, Edge::At(mark.at)));
             }
         }
-        for told in log.emitted(index) {
-            let kind = match log.kind(*told) {
-                "vacant" => Some(VACANT),
-                "elected" if leader(log.raw(*told)) == Some(event.site.0) => Some(LEADS),
-                "elected" => None,
+        for emitted in log.emitted(index) {
+            let (kind, leader) = match log.kind(*emitted) {
+                "vacant" => (VACANT, None),
+                "elected" => match leader(log.raw(*emitted)) {
+                    Some(leader) if leader == event.site => (LEADS, Some(leader)),
+                    leader => (FOLLOWS, leader),
+                },
                 _ => continue,
             };
-            spans.extend(close(&mut open, event.site, Edge::Event(index)));
-            if let Some(kind) = kind {
-                let (from, to) = (Edge::Event(index), Edge::Open);
-                open.insert(event.site, Span { site: event.site, from, to, kind, note: String::new() });
+            // A leader that is announced again stays the leader.
+            if open.get(&event.site).is_some_and(|span| (span.kind, span.colour_of) == (kind, leader)) {
+                continue;
             }
+            spans.extend(close(&mut open, event.site, Edge::Event(index)));
+            let span = Span {
+                site: event.site,
+                from: Edge::Event(index),
+                to: Edge::Open,
+                kind,
+                note: leader.map_or(String::new(), |leader| log.name(leader)),
+                detail: String::new(),
+                colour_of: leader,
+            };
+            open.insert(event.site, span);
         }
     }
     for mark in marks {
         if let What::Crash(node) = mark.what {
-            spans.extend(close(&mut open, node, Edge::At(Time(mark.at.0))));
+            spans.extend(close(&mut open, node, Edge::At(mark.at)));
         }
     }
     spans.extend(open.into_values());
@@ -53,17 +66,19 @@ fn close(open: &mut BTreeMap<NodeId, Span>, site: NodeId, to: Edge) -> Option<Sp
 }
 
 /// The number in `{"elected":{"leader":3}}`.
-fn leader(raw: &str) -> Option<u32> {
+fn leader(raw: &str) -> Option<NodeId> {
     let digits = raw.split("\"leader\":").nth(1)?;
-    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok().map(NodeId)
 }
 
 #[cfg(test)]
 mod tests {
+    use conclave_kernel::Time;
+    use conclave_sim::Fault;
+
     use super::*;
     use crate::problem::Recorder;
     use crate::problems::election::Scenario;
-    use conclave_sim::Fault;
 
     #[test]
     fn the_first_leads_until_it_dies_and_the_next_for_the_rest() {
@@ -78,5 +93,8 @@ mod tests {
             spans.iter().find(|span| span.site.0 == 4).map(|span| span.to),
             Some(Edge::At(Time(50_000_000)))
         );
+        let followed = spans.iter().filter(|span| span.kind == FOLLOWS && span.site.0 == 0);
+        let followed: Vec<_> = followed.map(|span| (span.colour_of, span.note.as_str())).collect();
+        assert_eq!(followed, [(Some(NodeId(4)), "n4"), (Some(NodeId(3)), "n3")]);
     }
 }

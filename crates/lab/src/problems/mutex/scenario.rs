@@ -11,9 +11,7 @@ use conclave_sim::{exact, text};
 use serde::{Deserialize, Serialize};
 
 use super::{Report, run_algorithm};
-use crate::diagram::span::{self, Span};
 use crate::experiment::{Run, flags};
-use crate::log::Log;
 use crate::problem::{self, Entry, Problem, Recorder};
 
 /// An experiment of the mutex problem in the simulator.
@@ -119,10 +117,6 @@ impl Problem for Work {
             );
         }
         Ok(())
-    }
-
-    fn spans(log: &Log) -> Vec<Span> {
-        span::mutex(log)
     }
 }
 

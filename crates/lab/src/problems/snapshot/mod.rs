@@ -7,6 +7,7 @@
 //! | `equivalent` | [`Equivalent`]: the run, reordered so that it passes through a snapshot |
 //! | `scenario` | [`Scenario`]: everything that determines a run, and the command line that repeats it |
 //! | `play` | the acts of the applications, and their states in words |
+//! | `spans` | the cuts of the space-time diagram, and its window |
 //! | `report` | [`Report`]: the snapshots, the figures and the verdicts of one run |
 
 pub mod check;
@@ -15,6 +16,7 @@ mod equivalent;
 mod play;
 mod report;
 mod scenario;
+mod spans;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,6 +30,7 @@ pub use check::{Case, HALFWAY, ON_ITS_WAY, Transfers};
 pub use equivalent::Equivalent;
 pub use report::{InTransit, Report, Shown};
 pub use scenario::{App, Scenario, Shot, Work};
+pub(crate) use spans::options;
 
 use crate::log::Log;
 use crate::problem;

@@ -144,6 +144,19 @@ impl Shown {
         }
     }
 
+    /// The global state of a bank with two accounts, as textbooks write it: both balances, and the money in
+    /// both channels.
+    fn bank_of_two(&self) -> Option<String> {
+        let [a, b] = &self.states_in_words[..] else { return None };
+        self.sum?;
+        let content = |from: u32| {
+            let channel = self.channels.iter().find(|channel| channel.from == NodeId(from));
+            let amounts = channel.into_iter().flat_map(|channel| &channel.messages);
+            amounts.filter_map(|amount| amount.parse::<u64>().ok()).sum::<u64>()
+        };
+        Some(format!("({a}, {b}, {}, {})", content(0), content(1)))
+    }
+
     fn figures(&self, figures: &mut Vec<(&'static str, String)>) {
         let names: Vec<_> = self.started_by.iter().map(ToString::to_string).collect();
         let turnaround = self.turnaround_ns.map_or("never complete at all sites".into(), |turnaround| {
@@ -164,6 +177,7 @@ impl Shown {
         let empty = channels.is_empty();
         let channels = if empty { "all empty".into() } else { shortened(channels) };
         figures.push(("  channels", channels));
+        figures.extend(self.bank_of_two().map(|state| ("  (A, B, C12, C21)", state)));
         if let (Some(sum), Some(expected)) = (self.sum, self.expected_sum) {
             let verdict = if sum == expected { "as expected".into() } else { format!("expected {expected}") };
             figures.push(("  sum", format!("{sum}, {verdict}")));

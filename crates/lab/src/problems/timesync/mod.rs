@@ -30,6 +30,11 @@ use crate::added::Algorithm;
 use crate::problem;
 use meter::Meter;
 
+/// Returns whether an algorithm follows the true time, and not only the other clocks.
+pub fn is_external(algorithm: &str) -> bool {
+    timesync::CARDS.iter().any(|card| card.name == algorithm && scenario::is_external(card))
+}
+
 /// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
 pub fn entry<P: TimeSync>() -> Algorithm {
     Algorithm::new(scenario::entry_of::<P>())
