@@ -163,7 +163,7 @@ fn explore(args: &Args, card: &Card, case: &dyn Case) -> Done {
     let options = options(args);
     let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
     let verdicts = case.judge(card, &outcome);
-    finish(args, card, &outcome, &verdicts, || case.costs(&options))
+    finish(args, &outcome, &verdicts, || case.costs(&options))
 }
 
 /// The error for an algorithm that has no finite state space.
@@ -181,7 +181,6 @@ fn refuse_clocks(card: &Card) -> Result<(), Failure> {
 /// Writes the counterexample and prints the report, with the costs if --cost was given.
 fn finish(
     args: &Args,
-    card: &Card,
     outcome: &Report,
     verdicts: &[PropertyVerdict],
     costs: impl FnOnce() -> Result<Costs, String>,
