@@ -9,7 +9,7 @@
 //! The last panel is the textbook's sawtooth: two clocks with the maximum drift rate MDR differ by 2 MDR t
 //! after the time t, so a skew of at most M needs a synchronisation every M / (2 MDR).
 //!
-//! **Bound**: at most [`MOST_CLOCKS`] clocks and [`PERIODS`] periods are drawn, from a few periods after the
+//! **Bound**: at most [`MOST_CLOCKS`] clocks and eight periods are drawn, from a few periods after the
 //! moment at which every clock promises an interval. The picture names the number of clocks that it leaves
 //! out.
 

@@ -82,7 +82,9 @@ pub(crate) fn count(tree: &roxmltree::Document<'_>, class: &str) -> usize {
 pub(crate) fn texts(tree: &roxmltree::Document<'_>) -> Vec<String> {
     let elements = tree.descendants().filter(|node| node.has_tag_name("text"));
     elements
-        .map(|node| node.descendants().filter(|part| part.is_text()).filter_map(|part| part.text()).collect())
+        .map(|node| {
+            node.descendants().filter(roxmltree::Node::is_text).filter_map(|part| part.text()).collect()
+        })
         .collect()
 }
 

@@ -57,7 +57,7 @@ const OURS: [&str; 20] = [
 ];
 
 /// Our names of fields and timers, with the names of the papers.
-const PAPER_NAMES: [(&str, &str); 8] = [
+const PAPER_NAMES: [(&str, &str); 9] = [
     ("heard", "RN"),
     ("served", "LN"),
     ("wanted", "request"),
@@ -66,6 +66,7 @@ const PAPER_NAMES: [(&str, &str); 8] = [
     ("held", "permissions of"),
     ("arbiter.waiting", "queue"),
     ("arbiter.holder.request", "locked for"),
+    ("arbiter.holder.inquired", "inquired"),
 ];
 
 /// Returns the name of the variant; [`PLAIN`] for a value that is no enum.
@@ -301,11 +302,11 @@ fn compact(value: &Value, detail: Detail) -> String {
                     detail == Detail::Full || !is_ours(key) && !is_usual_rank(key, value) && !value.is_null()
                 };
                 let shown = fields.iter().filter(|(key, value)| is_shown(key, value));
-                let mut shown =
-                    shown.map(|(key, value)| format!("{} {}", spaced(key), compact(value, detail)));
-                match fields.len() {
-                    1 => list(&mut shown),
-                    _ => format!("({})", list(&mut shown)),
+                let shown = shown.map(|(key, value)| format!("{} {}", spaced(key), compact(value, detail)));
+                let shown: Vec<String> = shown.collect();
+                match &shown[..] {
+                    [one] => one.clone(),
+                    all => format!("({})", all.join(", ")),
                 }
             }
         },
