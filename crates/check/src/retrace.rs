@@ -65,10 +65,13 @@ pub(crate) fn retrace(system: &dyn System, trace: &Recording) -> Result<Retraced
         });
         if is_start || next != Some(at) {
             stage.wait_until(at.0 / STEP_NS)?;
-            stage.take(&std::mem::take(&mut moment)).map_err(|why| format!("step {}: {why}", stage.steps))?;
+            stage.take(std::mem::take(&mut moment)).map_err(|why| format!("step {}: {why}", stage.steps))?;
         }
     }
-    Ok(stage.finish())
+    match stage.other_state.take() {
+        Some(difference) => Err(difference),
+        None => Ok(stage.finish()),
+    }
 }
 
 /// A state that the trace may have reached. There are several if random choices have the same effects and
@@ -88,6 +91,9 @@ struct Stage<'r> {
     steps: usize,
     /// The number of edges taken since the start of the sites.
     moment: u64,
+    /// The first step after which a site has another state than the recorded one. Other differences are
+    /// reported first, because they explain it.
+    other_state: Option<String>,
 }
 
 impl<'r> Stage<'r> {
@@ -95,14 +101,14 @@ impl<'r> Stage<'r> {
         let mut stepper = Stepper::new(system);
         let state = stepper.before_start();
         let reached = vec![Reached { state, builder: TraceBuilder::new(system), breach: None }];
-        Self { stepper, reached, steps: 0, moment: 0 }
+        Self { stepper, reached, steps: 0, moment: 0, other_state: None }
     }
 
     /// Takes the ticks before a moment. A trace has no record of a tick.
     fn wait_until(&mut self, moment: u64) -> Result<(), String> {
         while self.moment + 1 < moment {
             let at = self.moment + 1;
-            self.take(&Moment::default()).map_err(|_| {
+            self.take(Moment::default()).map_err(|_| {
                 format!("step {}: nothing happens at {at}ms, and time cannot pass", self.steps)
             })?;
         }
@@ -110,7 +116,10 @@ impl<'r> Stage<'r> {
     }
 
     /// Takes every edge whose records are those of the trace.
-    fn take(&mut self, recorded: &Moment) -> Result<(), String> {
+    fn take(&mut self, mut recorded: Moment) -> Result<(), String> {
+        let state_of = |moment: &mut Moment| moment.step.as_mut().and_then(|step| step.state.take());
+        let recorded_state = state_of(&mut recorded);
+        let mut other_states = Vec::new();
         let mut next: Vec<Reached<'r>> = Vec::new();
         let mut others = Vec::new();
         let is_start = self.steps < self.stepper.ground.nodes as usize;
@@ -119,20 +128,26 @@ impl<'r> Stage<'r> {
             for (state, taken, breach) in edges {
                 let mut builder = reached.builder.clone();
                 let mut played = builder.play(&taken);
-                if let (Some(played), Some(RawStep { state: None, .. })) = (&mut played.step, &recorded.step)
-                {
-                    played.state = None;
-                }
-                if played != *recorded {
+                let site = state_of(&mut played);
+                if played != recorded {
                     others.extend(played.step);
                 } else if next.iter().all(|known| known.state != state) {
                     let breach = self.stepper.breach(breach).map(|breach| (self.steps, breach.clone()));
                     next.push(Reached { state, builder, breach: reached.breach.clone().or(breach) });
+                    other_states.push(site.filter(|site| recorded_state.as_ref() != Some(site)));
                 }
             }
         }
         if next.is_empty() {
-            return Err(difference(recorded, &others));
+            return Err(difference(&recorded, &others));
+        }
+        if let (Some(recorded), Some(now)) = (&recorded_state, other_states.iter().flatten().next())
+            && other_states.iter().all(Option::is_some)
+        {
+            let step = self.steps;
+            self.other_state.get_or_insert_with(|| {
+                format!("step {step}: another state\n  recorded: {recorded:?}\n  now:      {now:?}")
+            });
         }
         if next.len() > MOST_REACHED {
             return Err(format!("the trace fits more than {MOST_REACHED} executions"));
