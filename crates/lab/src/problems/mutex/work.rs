@@ -32,7 +32,7 @@ pub(super) struct Worker {
     delay: Duration,
     /// Whether the algorithm sends messages without requests. Such a run is never quiet.
     idle_traffic: bool,
-    dice: Prng,
+    random: Prng,
     /// Application messages of the relay.
     whispers: Vec<Whisper>,
     /// Application messages that have arrived at a site and that it has not handled yet, for example a paused
@@ -67,7 +67,7 @@ impl Worker {
             section: scenario.work.cs,
             delay: scenario.world.delay.mean(),
             idle_traffic,
-            dice: Prng::stream(scenario.world.seed, STREAM, 0),
+            random: Prng::stream(scenario.world.seed, STREAM, 0),
             whispers: Vec::new(),
             unheard: VecDeque::new(),
             inside: vec![false; scenario.world.nodes as usize],
@@ -125,7 +125,7 @@ impl Worker {
                 // of the ring.
                 let round = self.delay.saturating_mul(self.nodes);
                 let most = conclave_kernel::time::nanos(round).saturating_add(1);
-                let after = Duration::from_nanos(self.dice.below(most));
+                let after = Duration::from_nanos(self.random.below(most));
                 self.wake_for_next(after, desk);
             }
             _ => {}
@@ -153,13 +153,13 @@ impl Worker {
         }
         match self.work {
             Workload::Poisson { .. } => {
-                let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+                let node = NodeId(self.random.below(u64::from(self.nodes)) as u32);
                 self.issue(node, desk);
                 self.schedule(desk);
             }
             Workload::Burst { size, .. } => {
                 for _ in 0..size {
-                    let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+                    let node = NodeId(self.random.below(u64::from(self.nodes)) as u32);
                     self.issue(node, desk);
                 }
                 self.schedule(desk);
@@ -222,7 +222,7 @@ impl Worker {
         self.issue(first, desk);
         if self.nodes > 1 {
             let other =
-                NodeId((first.0 + 1 + self.dice.below(u64::from(self.nodes - 1)) as u32) % self.nodes);
+                NodeId((first.0 + 1 + self.random.below(u64::from(self.nodes - 1)) as u32) % self.nodes);
             self.issue(other, desk);
         }
     }
@@ -232,7 +232,7 @@ impl Worker {
             return;
         }
         let after = match self.work {
-            Workload::Poisson { mean } => mean.mul_f64(-(1.0 - self.dice.unit()).ln()),
+            Workload::Poisson { mean } => mean.mul_f64(-(1.0 - self.random.unit()).ln()),
             Workload::Burst { every, .. } => every,
             _ => return,
         };
