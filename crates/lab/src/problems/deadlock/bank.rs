@@ -1,8 +1,8 @@
 //! The work of those who lock: transactions, the same under every way to get the locks, and the judge of their runs.
 //!
 //! A client runs its transactions one after the other: it works, takes a lock, works, takes the next one, and commits. Locks and
-//! work are drawn from the client's own dice when a transaction is drawn, and stay if it starts again. Who was aborted
-//! pauses, by other dice and twice as long each time, or it would meet the same holder again and again.
+//! work are drawn from the client's own random when a transaction is drawn, and stay if it starts again. Who was aborted
+//! pauses, by other random and twice as long each time, or it would meet the same holder again and again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) struct Counts {
 }
 
 struct Client {
-    dice: Prng,
+    random: Prng,
     pauses: Prng,
     /// Transactions not yet begun.
     left: u64,
@@ -84,7 +84,7 @@ impl Bank {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let (nodes, seed) = (scenario.world.nodes, scenario.world.seed);
         let client = |index: u64| Client {
-            dice: Prng::stream(seed, WORK, index),
+            random: Prng::stream(seed, WORK, index),
             pauses: Prng::stream(seed, PAUSE, index),
             left: scenario.work.requests / u64::from(nodes)
                 + u64::from(index < scenario.work.requests % u64::from(nodes)),
@@ -150,12 +150,12 @@ impl Bank {
         client.left -= 1;
         client.aborts = 0;
         while client.wants.len() < PER_TRANSACTION as usize {
-            let lock = client.dice.below(u64::from(locks)) as Lock;
+            let lock = client.random.below(u64::from(locks)) as Lock;
             if !client.wants.contains(&lock) {
                 client.wants.push(lock);
             }
         }
-        client.work = (0..=client.wants.len()).map(|_| exponential(&mut client.dice, work)).collect();
+        client.work = (0..=client.wants.len()).map(|_| exponential(&mut client.random, work)).collect();
         true
     }
 
@@ -296,6 +296,6 @@ fn key(node: NodeId, attempt: u32) -> u64 {
     u64::from(attempt) << 32 | u64::from(node.0)
 }
 
-fn exponential(dice: &mut Prng, mean: Duration) -> u64 {
-    (-(1.0 - dice.unit()).ln() * mean.as_nanos() as f64) as u64 + 1
+fn exponential(random: &mut Prng, mean: Duration) -> u64 {
+    (-(1.0 - random.unit()).ln() * mean.as_nanos() as f64) as u64 + 1
 }

@@ -29,7 +29,7 @@ pub(super) struct Problem {
     model: Model,
     think: Duration,
     requests_left: u64,
-    dice: Prng,
+    random: Prng,
     /// Whether the process has a wake-up scheduled.
     is_awake: Vec<bool>,
     waits_since: Vec<Option<Time>>,
@@ -78,7 +78,7 @@ impl Problem {
             model,
             think: scenario.work.think,
             requests_left: scenario.work.requests,
-            dice: Prng::stream(scenario.world.seed, WORK, 0),
+            random: Prng::stream(scenario.world.seed, WORK, 0),
             is_awake: vec![false; nodes as usize],
             waits_since: vec![None; nodes as usize],
             closed_at: vec![None; nodes as usize],
@@ -96,7 +96,7 @@ impl Problem {
     fn wake<D: Detection>(&mut self, node: NodeId, desk: &mut Desk<'_, Site<D>, ()>) {
         if !std::mem::replace(&mut self.is_awake[node.index()], true) {
             let mean = self.think.as_nanos() as f64;
-            let after = -(1.0 - self.dice.unit()).ln() * mean;
+            let after = -(1.0 - self.random.unit()).ln() * mean;
             desk.wake_in(Duration::from_nanos(after as u64), u64::from(node.0));
         }
     }
@@ -108,11 +108,11 @@ impl Problem {
             Model::Single => 1,
             _ => self.nodes.min(4),
         };
-        let count = self.dice.between(1, u64::from(most));
+        let count = self.random.between(1, u64::from(most));
         let mut of = NodeSet::new();
         for _ in 0..count {
-            let other = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
-            if other != me || self.dice.chance(Ratio::percent(10)) {
+            let other = NodeId(self.random.below(u64::from(self.nodes)) as u32);
+            if other != me || self.random.chance(Ratio::percent(10)) {
                 of.insert(other);
             }
         }
@@ -123,7 +123,7 @@ impl Problem {
         let need = match self.model {
             Model::Single | Model::Or => 1,
             Model::And => size,
-            Model::POutOfQ => self.dice.between(1, u64::from(size)) as u32,
+            Model::POutOfQ => self.random.between(1, u64::from(size)) as u32,
         };
         (need, of)
     }
@@ -154,11 +154,11 @@ impl<D: Detection> Director<Site<D>> for Problem {
         }
         let asked: Vec<NodeId> = process.pending().nodes().iter().collect();
         for from in asked {
-            if self.requests_left == 0 || self.dice.chance(Ratio::percent(60)) {
+            if self.requests_left == 0 || self.random.chance(Ratio::percent(60)) {
                 desk.command(node, Command::Grant(from));
             }
         }
-        if self.requests_left > 0 && self.dice.chance(Ratio::percent(70)) {
+        if self.requests_left > 0 && self.random.chance(Ratio::percent(70)) {
             self.requests_left -= 1;
             let (need, of) = self.draw(node);
             desk.command(node, Command::Ask { need, of });

@@ -149,10 +149,10 @@ pub fn row(card: &'static Card, scenario: &Scenario) -> Result<Row, String> {
 fn add_crashes(scenario: &mut Scenario) {
     const STREAM: u64 = 0x6372_7368;
     const CRASHES: u32 = 20;
-    let mut dice = Prng::stream(scenario.world.seed, STREAM, 0);
+    let mut random = Prng::stream(scenario.world.seed, STREAM, 0);
     let share = scenario.work.duration / (CRASHES + 1);
     for number in 0..CRASHES {
-        let phase = Duration::from_nanos(dice.below(time::nanos(share / 4).max(1)));
+        let phase = Duration::from_nanos(random.below(time::nanos(share / 4).max(1)));
         let at = share * number + share / 4 + phase;
         let lasts = if number % 2 == 0 { share / 2 } else { (scenario.work.period * 3 / 2).min(share / 2) };
         let kind = FaultKind::Crash { node: NodeId(0), recovery: Recovery::Stable };

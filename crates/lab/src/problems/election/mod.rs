@@ -65,7 +65,7 @@ struct Problem {
     judge: Judge,
     start: Start,
     trigger: Trigger,
-    dice: Prng,
+    random: Prng,
     /// The number of elections that are still to be started.
     to_call: u64,
     notice: Duration,
@@ -149,7 +149,7 @@ impl Problem {
             judge: Judge::new(group.candidates()),
             start: scenario.work.start,
             trigger: scenario.work.trigger,
-            dice: Prng::stream(scenario.world.seed, STREAM, 0),
+            random: Prng::stream(scenario.world.seed, STREAM, 0),
             to_call: scenario.work.elections,
             notice: scenario.work.notice,
             idle_traffic,
@@ -258,7 +258,7 @@ impl Problem {
             Start::All => return up.iter().for_each(|site| desk.command(*site, Command::Elect)),
             Start::Lowest => *lowest,
             Start::Highest => *highest,
-            Start::Random => up[self.dice.below(up.len() as u64) as usize],
+            Start::Random => up[self.random.below(up.len() as u64) as usize],
             Start::Site(site) => {
                 if up.contains(&site) {
                     site

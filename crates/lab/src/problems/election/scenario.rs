@@ -264,9 +264,9 @@ impl Ranks {
             Self::List(ranks) => ranks.clone(),
             Self::Random => {
                 let mut ranks: Vec<u64> = (1..=u64::from(nodes)).collect();
-                let mut dice = Prng::stream(seed, STREAM, 0);
+                let mut random = Prng::stream(seed, STREAM, 0);
                 for last in (1..ranks.len()).rev() {
-                    ranks.swap(last, dice.below(last as u64 + 1) as usize);
+                    ranks.swap(last, random.below(last as u64 + 1) as usize);
                 }
                 ranks
             }

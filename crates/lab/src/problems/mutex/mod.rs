@@ -217,7 +217,7 @@ impl<P: Mutex> Director<P> for Problem {
                 }
             }
             Command::Witness(_) => {
-                if let Some(note) = self.worker.heard(node) {
+                if let Some(note) = self.worker.handled_note(node) {
                     self.judge.receives(node, &note);
                 }
             }

@@ -32,24 +32,24 @@ pub(super) struct Worker {
     delay: Duration,
     /// Whether the algorithm sends messages without requests. Such a run is never quiet.
     idle_traffic: bool,
-    dice: Prng,
+    random: Prng,
     /// Application messages of the relay.
-    whispers: Vec<Whisper>,
+    relayed: Vec<RelayMessage>,
     /// Application messages that have arrived at a site and that it has not handled yet, for example a paused
     /// site.
-    unheard: VecDeque<(NodeId, Note)>,
+    unhandled: VecDeque<(NodeId, Note)>,
     /// Whether each site is inside, or crashed inside.
     inside: Vec<bool>,
 }
 
 /// An application message: a site informs another site that it has made a request.
 #[derive(Clone, Copy, Debug)]
-enum Whisper {
-    Says { from: NodeId },
-    Hears { to: NodeId, clock: u64, note: Note },
+enum RelayMessage {
+    Sent { from: NodeId },
+    InTransit { to: NodeId, clock: u64, note: Note },
 }
 
-/// The key of the alarm for the next request. Every other key is the index of a whisper.
+/// The key of the alarm for the next request. Every other key is the index of a message of the relay.
 const NEXT: u64 = u64::MAX;
 
 impl Worker {
@@ -67,9 +67,9 @@ impl Worker {
             section: scenario.work.cs,
             delay: scenario.world.delay.mean(),
             idle_traffic,
-            dice: Prng::stream(scenario.world.seed, STREAM, 0),
-            whispers: Vec::new(),
-            unheard: VecDeque::new(),
+            random: Prng::stream(scenario.world.seed, STREAM, 0),
+            relayed: Vec::new(),
+            unhandled: VecDeque::new(),
             inside: vec![false; scenario.world.nodes as usize],
         }
     }
@@ -98,9 +98,9 @@ impl Worker {
 
     /// Returns the note of the application message that a site handles now. The site knows the note from now
     /// on.
-    pub(super) fn heard(&mut self, node: NodeId) -> Option<Note> {
-        let first = self.unheard.iter().position(|(to, _)| *to == node)?;
-        self.unheard.remove(first).map(|(_, note)| note)
+    pub(super) fn handled_note(&mut self, node: NodeId) -> Option<Note> {
+        let first = self.unhandled.iter().position(|(to, _)| *to == node)?;
+        self.unhandled.remove(first).map(|(_, note)| note)
     }
 
     pub(super) fn granted<P: Mutex>(&mut self, node: NodeId, desk: &mut Desk<'_, P, Note>) {
@@ -125,7 +125,7 @@ impl Worker {
                 // of the ring.
                 let round = self.delay.saturating_mul(self.nodes);
                 let most = conclave_kernel::time::nanos(round).saturating_add(1);
-                let after = Duration::from_nanos(self.dice.below(most));
+                let after = Duration::from_nanos(self.random.below(most));
                 self.wake_for_next(after, desk);
             }
             _ => {}
@@ -149,17 +149,17 @@ impl Worker {
 
     pub(super) fn wake<P: Mutex>(&mut self, key: u64, judge: &mut Judge, desk: &mut Desk<'_, P, Note>) {
         if key != NEXT {
-            return self.whisper(key, judge, desk);
+            return self.relay(key, judge, desk);
         }
         match self.work {
             Workload::Poisson { .. } => {
-                let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+                let node = NodeId(self.random.below(u64::from(self.nodes)) as u32);
                 self.issue(node, desk);
                 self.schedule(desk);
             }
             Workload::Burst { size, .. } => {
                 for _ in 0..size {
-                    let node = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+                    let node = NodeId(self.random.below(u64::from(self.nodes)) as u32);
                     self.issue(node, desk);
                 }
                 self.schedule(desk);
@@ -175,7 +175,7 @@ impl Worker {
         self.all_open -= lost;
         self.lost[node.index()] += lost;
         self.all_lost += lost;
-        self.unheard.retain(|(to, _)| *to != node);
+        self.unhandled.retain(|(to, _)| *to != node);
     }
 
     /// Records a recovery. A site that recovers inside, with its state, leaves. Under high load it requests
@@ -211,8 +211,8 @@ impl Worker {
         desk.progress();
         desk.command(node, Command::Acquire);
         if self.work == Workload::Relay {
-            self.whispers.push(Whisper::Says { from: node });
-            desk.wake_in(Duration::ZERO, self.whispers.len() as u64 - 1);
+            self.relayed.push(RelayMessage::Sent { from: node });
+            desk.wake_in(Duration::ZERO, self.relayed.len() as u64 - 1);
         }
     }
 
@@ -222,7 +222,7 @@ impl Worker {
         self.issue(first, desk);
         if self.nodes > 1 {
             let other =
-                NodeId((first.0 + 1 + self.dice.below(u64::from(self.nodes - 1)) as u32) % self.nodes);
+                NodeId((first.0 + 1 + self.random.below(u64::from(self.nodes - 1)) as u32) % self.nodes);
             self.issue(other, desk);
         }
     }
@@ -232,7 +232,7 @@ impl Worker {
             return;
         }
         let after = match self.work {
-            Workload::Poisson { mean } => mean.mul_f64(-(1.0 - self.dice.unit()).ln()),
+            Workload::Poisson { mean } => mean.mul_f64(-(1.0 - self.random.unit()).ln()),
             Workload::Burst { every, .. } => every,
             _ => return,
         };
@@ -248,17 +248,17 @@ impl Worker {
     /// Handles a step of the relay. After its request, a site informs the next site outside of the algorithm,
     /// which then requests too. The second request happened after the first, so a fair algorithm must grant
     /// it later.
-    fn whisper<P: Mutex>(&mut self, key: u64, judge: &mut Judge, desk: &mut Desk<'_, P, Note>) {
-        match self.whispers[key as usize] {
-            Whisper::Says { from } => {
+    fn relay<P: Mutex>(&mut self, key: u64, judge: &mut Judge, desk: &mut Desk<'_, P, Note>) {
+        match self.relayed[key as usize] {
+            RelayMessage::Sent { from } => {
                 let to = NodeId((from.0 + 1) % self.nodes);
                 let (clock, note) = (desk.node(from).clock(), judge.sends(from));
-                self.whispers[key as usize] = Whisper::Hears { to, clock, note };
+                self.relayed[key as usize] = RelayMessage::InTransit { to, clock, note };
                 desk.wake_in(self.delay / 10, key);
             }
-            Whisper::Hears { to, .. } if !desk.is_up(to) => {}
-            Whisper::Hears { to, clock, note } => {
-                self.unheard.push_back((to, note));
+            RelayMessage::InTransit { to, .. } if !desk.is_up(to) => {}
+            RelayMessage::InTransit { to, clock, note } => {
+                self.unhandled.push_back((to, note));
                 desk.command(to, Command::Witness(clock));
                 if judge.waiting().all(|site| site != to) {
                     self.issue(to, desk);

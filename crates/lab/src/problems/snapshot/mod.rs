@@ -75,7 +75,7 @@ struct Problem<A: Played> {
     acts_left: u64,
     gap_ns: u64,
     nodes: u32,
-    dice: Prng,
+    random: Prng,
     violations: Vec<Violation>,
     now: Time,
 }
@@ -106,7 +106,7 @@ impl<A: Played> Problem<A> {
             acts_left: scenario.work.acts,
             gap_ns: conclave_kernel::time::nanos(scenario.work.gap),
             nodes: scenario.world.nodes,
-            dice: Prng::stream(scenario.world.seed, STREAM, 0),
+            random: Prng::stream(scenario.world.seed, STREAM, 0),
             violations: Vec::new(),
             now: Time::ZERO,
         }
@@ -126,15 +126,15 @@ impl<A: Played> Problem<A> {
     fn schedule<P: Snapshot<A>>(&mut self, desk: &mut Desk<'_, P, Note<A>>) {
         if self.acts_left > 0 {
             self.acts_left -= 1;
-            let after = self.dice.below(self.gap_ns.saturating_mul(2).max(1));
+            let after = self.random.below(self.gap_ns.saturating_mul(2).max(1));
             desk.wake_in(std::time::Duration::from_nanos(after), ACT);
         }
     }
 
     fn act<P: Snapshot<A>>(&mut self, desk: &mut Desk<'_, P, Note<A>>) {
-        let site = NodeId(self.dice.below(u64::from(self.nodes)) as u32);
+        let site = NodeId(self.random.below(u64::from(self.nodes)) as u32);
         desk.progress();
-        let command = desk.node(site).app().act(site, self.nodes, &mut self.dice);
+        let command = desk.node(site).app().act(site, self.nodes, &mut self.random);
         desk.command(site, Command::App(command));
         self.schedule(desk);
     }

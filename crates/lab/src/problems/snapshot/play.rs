@@ -20,7 +20,7 @@ pub(crate) trait Played: Application {
     }
 
     /// Something for this site to do.
-    fn act(&self, me: NodeId, nodes: u32, dice: &mut Prng) -> Self::Command;
+    fn act(&self, me: NodeId, nodes: u32, random: &mut Prng) -> Self::Command;
 
     /// A site's state in a word or two.
     fn state_in_words(&self) -> String;
@@ -30,11 +30,11 @@ pub(crate) trait Played: Application {
 }
 
 /// Another site, if there is one.
-fn other(me: NodeId, nodes: u32, dice: &mut Prng) -> NodeId {
+fn other(me: NodeId, nodes: u32, random: &mut Prng) -> NodeId {
     if nodes == 1 {
         return me;
     }
-    NodeId((me.0 + 1 + dice.below(u64::from(nodes - 1)) as u32) % nodes)
+    NodeId((me.0 + 1 + random.below(u64::from(nodes - 1)) as u32) % nodes)
 }
 
 impl Played for Bank {
@@ -47,9 +47,9 @@ impl Played for Bank {
     }
 
     /// A transfer of up to a quarter of what is there.
-    fn act(&self, me: NodeId, nodes: u32, dice: &mut Prng) -> Transfer {
-        let amount = (1 + dice.below(self.balance / 4 + 1)).min(self.balance);
-        Transfer { to: other(me, nodes, dice), amount }
+    fn act(&self, me: NodeId, nodes: u32, random: &mut Prng) -> Transfer {
+        let amount = (1 + random.below(self.balance / 4 + 1)).min(self.balance);
+        Transfer { to: other(me, nodes, random), amount }
     }
 
     fn state_in_words(&self) -> String {
@@ -66,8 +66,8 @@ impl Played for Work {
         Self::default()
     }
 
-    fn act(&self, _: NodeId, _: u32, dice: &mut Prng) -> Task {
-        Task(1 + dice.below(8) as u32)
+    fn act(&self, _: NodeId, _: u32, random: &mut Prng) -> Task {
+        Task(1 + random.below(8) as u32)
     }
 
     fn state_in_words(&self) -> String {
@@ -88,16 +88,16 @@ impl Played for Heap {
     }
 
     /// Makes, sends, stores, loads and forgets, each now and then.
-    fn act(&self, me: NodeId, nodes: u32, dice: &mut Prng) -> Act {
+    fn act(&self, me: NodeId, nodes: u32, random: &mut Prng) -> Act {
         let held: Vec<Object> = self.variables.iter().copied().collect();
         if held.is_empty() {
             return Act::Make;
         }
-        let mut any = || held[dice.below(held.len() as u64) as usize];
+        let mut any = || held[random.below(held.len() as u64) as usize];
         let (one, two) = (any(), any());
-        match dice.below(8) {
+        match random.below(8) {
             0 => Act::Make,
-            1 | 2 => Act::Send { to: other(me, nodes, dice), reference: one },
+            1 | 2 => Act::Send { to: other(me, nodes, random), reference: one },
             3 | 4 => Act::Store { into: one, reference: two },
             5 => match self.objects.get(one.number as usize).and_then(|inside| inside.first()) {
                 Some(reference) => Act::Load { out_of: one, reference: *reference },
