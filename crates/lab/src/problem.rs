@@ -283,6 +283,47 @@ pub trait Report: Serialize + Send {
 
     /// The figures in order, as text: a name and a value.
     fn figures(&self) -> Vec<(&'static str, String)>;
+
+    /// The figures of which a sweep over many seeds gives the distribution. A larger value is worse.
+    fn measured(&self) -> Vec<Measured> {
+        let facts = self.facts();
+        vec![
+            Measured::number("messages", Some(facts.messages as f64)),
+            Measured::time("simulated time", Some(facts.simulated_ns as f64)),
+        ]
+    }
+}
+
+/// A figure of one run, as a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// The name of the figure. Runs of one scenario have the same names in the same order.
+    pub name: &'static str,
+    /// The unit of the value.
+    pub unit: Unit,
+    /// The value; `None` if the run has none.
+    pub value: Option<f64>,
+}
+
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A plain number.
+    Number,
+    /// Nanoseconds.
+    Time,
+}
+
+impl Measured {
+    /// Creates a figure without a unit.
+    pub fn number(name: &'static str, value: Option<f64>) -> Self {
+        Self { name, unit: Unit::Number, value }
+    }
+
+    /// Creates a figure in nanoseconds.
+    pub fn time(name: &'static str, value: Option<f64>) -> Self {
+        Self { name, unit: Unit::Time, value }
+    }
 }
 
 /// The facts that the runs of all problems have. The fields are those of the JSON object.
@@ -392,6 +433,9 @@ impl Facts {
 
 /// Describes why a run without progress was ended.
 fn bounded(outcome: &Outcome, budget: u64) -> String {
+    if outcome.end == End::Overflow {
+        return "the next event is more than 584 years after the start; give shorter delays".into();
+    }
     if outcome.idle_events >= budget {
         return format!("no progress in {budget} events; use --budget to allow more");
     }
@@ -433,9 +477,6 @@ impl Recorder {
     }
 }
 
-    if outcome.end == End::Overflow {
-        return "the next event is more than 584 years after the start; give shorter delays".into();
-    }
 /// A number as text: whole if it is whole, else with at most two decimals.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.2}");

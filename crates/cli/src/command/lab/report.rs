@@ -1,15 +1,15 @@
 //! The reports of runs as text.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_kernel::{Verdict, Violation, time};
-use conclave_lab::problem::{Facts, Report as _};
+use conclave_kernel::{Verdict, time};
+use conclave_lab::problem::{Facts, Report as _, Unit, nanos, number};
+use conclave_lab::sweep::{Evidence, Figure, Seeds, Summary};
 
 use super::problems::Problem;
-use crate::output::{BOUNDED, Paint, VIOLATED, counted};
+use crate::output::{BOUNDED, Paint, Table, VIOLATED, counted};
 
 /// Describes one run.
 pub fn describe<S: Problem>(report: &S::Report, paint: Paint) -> String {
@@ -33,79 +33,83 @@ pub fn describe<S: Problem>(report: &S::Report, paint: Paint) -> String {
 }
 
 /// Returns the exit code for some runs: the worst of their results.
-pub fn code(runs: &[&Facts]) -> ExitCode {
-    if runs.iter().any(|facts| !facts.passed()) {
-        return ExitCode::from(VIOLATED);
+pub fn code(runs: &Summary) -> ExitCode {
+    match (runs.failed.count, runs.bounded.count) {
+        (0, 0) if runs.has_judged_any => ExitCode::SUCCESS,
+        (0, _) => ExitCode::from(BOUNDED),
+        _ => ExitCode::from(VIOLATED),
     }
-    let proved =
-        runs.iter().any(|facts| facts.has_judged_any()) && !runs.iter().any(|facts| facts.is_bounded());
-    if proved { ExitCode::SUCCESS } else { ExitCode::from(BOUNDED) }
 }
 
 /// Describes the runs of many seeds.
-pub fn describe_many(runs: &[&Facts], paint: Paint) -> String {
-    let failed: Vec<_> = runs.iter().copied().filter(|facts| !facts.passed()).collect();
-    let messages: u64 = runs.iter().map(|facts| facts.messages).sum();
-    let events: u64 = runs.iter().map(|facts| facts.events).sum();
-    let mut text = format!("{} runs, {messages} messages, {events} events: ", runs.len());
-    if failed.is_empty() {
+pub fn describe_many(runs: &Summary, paint: Paint) -> String {
+    let Summary { messages, events, failed, bounded, .. } = runs;
+    let mut text = format!("{} runs, {messages} messages, {events} events: ", runs.runs);
+    if failed.count == 0 {
         _ = writeln!(text, "{}", summary(runs, paint));
     } else {
-        let failures = paint.bad(&format!("{} failed", failed.len()));
-        _ = writeln!(text, "{failures} ({})", seeds(&failed));
+        let failures = paint.bad(&format!("{} failed", failed.count));
+        _ = writeln!(text, "{failures} ({})", seeds(failed));
     }
     evidence(runs, &mut text);
-    let bounded: Vec<_> = runs.iter().copied().filter(|facts| facts.is_bounded()).collect();
-    if let Some(first) = bounded.first() {
-        let count = counted(bounded.len() as u64, "run");
-        _ = writeln!(text, "{}: {count} without progress ({})", paint.bad("bounded"), seeds(&bounded));
-        _ = writeln!(text, "  repeat the first:     {}", first.command);
+    if let Some(command) = &runs.first_bounded {
+        let count = counted(bounded.count, "run");
+        _ = writeln!(text, "{}: {count} without progress ({})", paint.bad("bounded"), seeds(bounded));
+        _ = writeln!(text, "  repeat the first:     {command}");
     }
+    _ = write!(text, "\n{}", figures(runs, paint));
     text
 }
 
 /// Summarises runs of which none failed.
-fn summary(runs: &[&Facts], paint: Paint) -> String {
-    let promised: BTreeSet<_> = runs.iter().flat_map(|facts| promised(facts)).collect();
-    let is_judged = |property: &&&str| runs.iter().any(|facts| facts.has_judged(property));
-    match promised.iter().filter(is_judged).count() {
+fn summary(runs: &Summary, paint: Paint) -> String {
+    match runs.promised.values().filter(|evidence| evidence.judged > 0).count() {
         0 => paint.bad("no run tested a promised property"),
-        judged if judged < promised.len() => paint.good("every promised property that was tested held"),
+        judged if judged < runs.promised.len() => paint.good("every promised property that was tested held"),
         _ => paint.good("every promised property held"),
     }
 }
 
 /// Adds a line for each promised property: the number of runs that tested it, and of those that violated it. A
 /// line for each other property that a run violated follows.
-fn evidence(runs: &[&Facts], text: &mut String) {
-    let all = counted(runs.len() as u64, "run");
-    let broken = |property: &str, of: fn(&Facts) -> &[Violation]| {
-        runs.iter().filter(|facts| of(facts).iter().any(|violation| violation.property == property)).count()
-    };
-    for property in runs.iter().flat_map(|facts| promised(facts)).collect::<BTreeSet<_>>() {
-        let judged = runs.iter().filter(|facts| facts.has_judged(property)).count();
-        let violated = match broken(property, |facts| &facts.violations) {
+fn evidence(runs: &Summary, text: &mut String) {
+    let all = counted(runs.runs, "run");
+    for (property, Evidence { judged, violated }) in &runs.promised {
+        let violated = match violated {
             0 => String::new(),
             count => format!(", violated in {count}"),
         };
         _ = writeln!(text, "  {property:<22}judged in {judged} of {all}{violated}");
     }
-    let unpromised = runs.iter().flat_map(|facts| &facts.unpromised).map(|violation| &*violation.property);
-    for property in unpromised.collect::<BTreeSet<_>>() {
-        let count = broken(property, |facts| &facts.unpromised);
+    for (property, count) in &runs.unpromised {
         _ = writeln!(text, "  {property:<22}not promised, and violated in {count} of {all}");
     }
 }
 
-fn promised(facts: &Facts) -> impl Iterator<Item = &'static str> {
-    let promised = facts.properties.iter().filter(|(_, verdict)| **verdict != Verdict::NotPromised);
-    promised.map(|(property, _)| *property)
+/// Returns the table of the figures over all runs. The seed is that of the run with the largest value.
+fn figures(runs: &Summary, paint: Paint) -> String {
+    let headings = ["over the runs", "mean", "spread", "50 %", "90 %", "99 %", "largest", "--seed"];
+    let mut table = Table::new(&headings);
+    for Figure { name, unit, values } in &runs.figures {
+        let Some((largest, seed)) = values.worst() else { continue };
+        let show = |value: Option<f64>| match (value, unit) {
+            (None, _) => "-".to_owned(),
+            (Some(value), Unit::Number) => number(value),
+            (Some(value), Unit::Time) => nanos(value),
+        };
+        let percentiles = [50, 90, 99].map(|percent| show(values.percentile(percent)));
+        let mut row = vec![(*name).to_owned(), show(values.mean()), show(values.deviation())];
+        row.extend(percentiles);
+        row.extend([show(Some(largest)), seed.to_string()]);
+        table.row(row);
+    }
+    table.render(paint)
 }
 
-/// Lists the seeds of the first ten runs.
-fn seeds(runs: &[&Facts]) -> String {
-    let seeds: Vec<_> = runs.iter().take(10).map(|facts| facts.seed.to_string()).collect();
-    let more = if runs.len() > seeds.len() { ", ..." } else { "" };
+/// Lists the first seeds.
+fn seeds(runs: &Seeds) -> String {
+    let seeds: Vec<_> = runs.first.iter().map(ToString::to_string).collect();
+    let more = if runs.count > seeds.len() as u64 { ", ..." } else { "" };
     format!("seeds {}{more}", seeds.join(", "))
 }
 

@@ -1,12 +1,12 @@
 //! `conclave sim`: one run, or the runs of many seeds.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 
 use conclave_lab::diagram::{shiviz, spacetime};
 use conclave_lab::log::Log;
 use conclave_lab::problem::{self, Recorder, Report as _};
-use conclave_lab::sweep;
+use conclave_lab::sweep::{self, Summary};
 
 use super::problems::{self, Problem, ProblemArgs};
 use super::report;
@@ -107,7 +107,9 @@ pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
             output::print(&format!("\nrepeat it:        {}\n", report.facts().command));
         }
     }
-    Ok(report::code(&[report.facts()]))
+    let mut summary = Summary::default();
+    summary.add(report.facts(), &[]);
+    Ok(report::code(&summary))
 }
 
 fn run_one<S: Problem>(args: &Args, scenario: &S) -> Result<S::Report, Failure> {
@@ -134,31 +136,56 @@ fn draw<S: Problem>(args: &Args, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Runs many seeds. Keeps only their summary and the first failure, so the memory does not grow with the number of
+/// seeds.
 fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
     let bar = output::progress(seeds.end - seeds.start, &args.algorithm);
-    let runs = sweep::sweep(
-        seeds,
-        |seed| {
-            let mut scenario = scenario.clone();
-            scenario.setup_mut().seed = seed;
-            let scenario = if args.swarm { scenario.swarmed() } else { scenario };
-            problem::run(&scenario).map(|report| (scenario, report))
-        },
-        |_| bar.inc(1),
-    );
+    let (mut summary, mut failure, mut refused) = (Summary::default(), None, None);
+    let job = |seed| {
+        let mut scenario = scenario.clone();
+        scenario.setup_mut().seed = seed;
+        let scenario = if args.swarm { scenario.swarmed() } else { scenario };
+        problem::run(&scenario).map(|report| (scenario, report))
+    };
+    sweep::fold(seeds, job, |run| {
+        bar.inc(1);
+        let (scenario, report) = match run {
+            Ok(run) => run,
+            Err(message) => {
+                refused = Some(message);
+                return ControlFlow::Break(());
+            }
+        };
+        if args.json {
+            bar.suspend(|| output::print(&element(&report, summary.runs == 0)));
+        }
+        summary.add(report.facts(), &report.measured());
+        if !report.facts().passed() {
+            failure.get_or_insert((scenario, report));
+        }
+        ControlFlow::Continue(())
+    });
     bar.finish_and_clear();
-    let runs = runs.into_iter().collect::<Result<Vec<_>, String>>()?;
-    let facts: Vec<_> = runs.iter().map(|(_, report)| report.facts()).collect();
+    if let Some(message) = refused {
+        return Err(message.into());
+    }
     if args.json {
-        output::print_json(&runs.iter().map(|(_, report)| report).collect::<Vec<_>>())?;
+        output::print("\n]\n");
     } else {
-        output::print(&report::describe_many(&facts, Paint::stdout()));
-        if let Some((scenario, report)) = runs.iter().find(|(_, report)| !report.facts().passed()) {
+        output::print(&report::describe_many(&summary, Paint::stdout()));
+        if let Some((scenario, report)) = &failure {
             output::print(&format!("\n{}", report::describe::<S>(report, Paint::stdout())));
             explain(scenario, report);
         }
     }
-    Ok(report::code(&facts))
+    Ok(report::code(&summary))
+}
+
+/// Returns a report as an element of a JSON array, with the bracket or the comma before it.
+fn element(report: &impl serde::Serialize, is_first: bool) -> String {
+    let text = serde_json::to_string_pretty(report).expect("a report holds only strings, numbers and lists");
+    let before = if is_first { "[" } else { "," };
+    format!("{before}\n  {}", text.replace('\n', "\n  "))
 }
 
 /// Prints the next steps after a failure: the smallest run that still shows it, and the commands that show

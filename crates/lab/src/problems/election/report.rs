@@ -7,7 +7,7 @@ use conclave_sim::Outcome;
 use serde::Serialize;
 
 use super::{Findings, Scenario, Start};
-use crate::problem::{self, Facts, nanos, number, range};
+use crate::problem::{self, Facts, Measured, nanos, number, range};
 
 /// The result of one run of the election problem. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -118,6 +118,15 @@ impl problem::Report for Report {
 
     fn subject(&self) -> String {
         format!("start {}", self.start)
+    }
+
+    fn measured(&self) -> Vec<Measured> {
+        let if_elected = |value: f64| Some(value).filter(|_| self.elections > 0);
+        vec![
+            Measured::number("messages per election", if_elected(self.messages_per_election)),
+            Measured::time("turnaround", self.turnaround_ns),
+            Measured::time("simulated time", Some(self.facts.simulated_ns as f64)),
+        ]
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::meter::Sample;
 use super::scenario::{Scenario, Work};
 use super::{Findings, MOST_DESCRIBED};
-use crate::problem::{self, Facts, nanos, number, range};
+use crate::problem::{self, Facts, Measured, nanos, number, range};
 
 /// The result of one run of the mutex problem. The fields are those of the JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -192,6 +192,18 @@ impl problem::Report for Report {
     fn subject(&self) -> String {
         let quorum = self.quorum_size.map_or(String::new(), |size| format!("K = {size}, "));
         format!("{quorum}load {}", self.load)
+    }
+
+    fn measured(&self) -> Vec<Measured> {
+        let if_entered = |value: f64| Some(value).filter(|_| self.entries > 0);
+        vec![
+            Measured::number("messages per entry", if_entered(self.messages_per_entry)),
+            Measured::time("client delay", self.client_delay_ns),
+            Measured::time("sync delay", self.sync_delay_ns),
+            Measured::time("response time", self.response_time_ns),
+            Measured::number("max bypass", if_entered(self.max_bypass as f64)),
+            Measured::time("simulated time", Some(self.facts.simulated_ns as f64)),
+        ]
     }
 
     fn figures(&self) -> Vec<(&'static str, String)> {
