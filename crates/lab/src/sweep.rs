@@ -40,6 +40,7 @@ fn fold_on<T: Send>(
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
+                let _guard = StopOnPanic(&queue);
                 while let Some(seed) = queue.take() {
                     queue.put(seed, job(seed));
                 }
@@ -98,6 +99,20 @@ impl<T, F: FnMut(T) -> ControlFlow<()>> Queue<T, F> {
 
     fn lock(&self) -> MutexGuard<'_, State<T, F>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the sweep if the thread panics. Otherwise the other workers would wait for its result for ever.
+struct StopOnPanic<'q, T, F: FnMut(T) -> ControlFlow<()>>(&'q Queue<T, F>);
+
+impl<T, F: FnMut(T) -> ControlFlow<()>> Drop for StopOnPanic<'_, T, F> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let mut state = self.0.lock();
+            state.end = state.next;
+            state.results.clear();
+            self.0.has_moved.notify_all();
+        }
     }
 }
 
@@ -259,6 +274,13 @@ mod tests {
             ControlFlow::Continue(())
         });
         assert_eq!(folded, (0..seeds).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_panic_of_a_run_ends_the_sweep() {
+        let job = |seed| assert_ne!(seed, 3, "a run that panics on purpose");
+        let sweep = || fold_on(2, 0..u64::MAX, job, |()| ControlFlow::Continue(()));
+        assert!(std::panic::catch_unwind(sweep).is_err());
     }
 
     #[test]
