@@ -6,5 +6,6 @@ pub mod log;
 pub mod matrix;
 pub mod problem;
 pub mod problems;
+pub mod sites;
 pub mod sweep;
 pub mod zoo;

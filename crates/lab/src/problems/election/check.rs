@@ -4,6 +4,7 @@
 //! A perfect oracle reports every crash to every site, at any later time. A site that knows no leader then,
 //! or only the crashed one, must call an election.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_algorithms::detector::{self, Class, Mute, Oracle};
@@ -105,7 +106,7 @@ impl Case {
         }
     }
 
-    fn group(&self) -> Group {
+    pub(crate) fn group(&self) -> Group {
         let detector = detector::Group::new(self.nodes, self.period, self.margin);
         Group { detector, ..Group::new(self.nodes, self.transmission) }
     }
@@ -158,7 +159,8 @@ fn checker<P: Fallible + Election>(case: &Case, options: &Options, _: bool) -> R
         class,
         judged: case.judged,
         about: serde_json::to_string(case).map_err(|error| error.to_string())?,
-        make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
+        make: Arc::new(|me, group, flaw| Flawed::new(P::new(me, group), flaw)),
+        name: P::CARD.path().to_string(),
         flaw: case.mutant.clone().unwrap_or_default(),
     };
     Checker::new(model, options).map_err(|error| error.to_string())
@@ -172,13 +174,14 @@ pub struct Elections<P> {
     who: Vec<u32>,
     class: Class,
     judged: Judged,
+    name: String,
     about: String,
     make: Make<P>,
     flaw: String,
 }
 
 /// A function that creates a site of a group, with a flaw if the name of one is given.
-type Make<P> = fn(NodeId, &Group, &str) -> P;
+type Make<P> = Arc<dyn Fn(NodeId, &Group, &str) -> P + Send + Sync>;
 
 impl<P: Election> Elections<P> {
     /// Creates the model in which each site may call that many elections without need.
@@ -189,10 +192,22 @@ impl<P: Election> Elections<P> {
             who: Vec::new(),
             class: Class::Perfect,
             judged: Judged::Everything,
+            name: P::CARD.path().to_string(),
             about: String::new(),
-            make: |me, group, _| P::new(me, group),
+            make: Arc::new(|me, group, _| P::new(me, group)),
             flaw: String::new(),
         }
+    }
+
+    /// Returns the same model with other sites. `name` and `about` go into the header of traces.
+    #[must_use]
+    pub(crate) fn with_sites(
+        self,
+        name: String,
+        about: String,
+        site: impl Fn() -> P + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, about, make: Arc::new(move |_, _, _| site()), ..self }
     }
 
     /// The same model with a detector of another class.
@@ -207,7 +222,7 @@ impl<P: Election> Model for Elections<P> {
     type Monitor = Watch;
 
     fn name(&self) -> String {
-        P::CARD.path().to_string()
+        self.name.clone()
     }
 
     fn scenario(&self) -> String {

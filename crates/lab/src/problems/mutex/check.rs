@@ -6,6 +6,8 @@
 
 mod judge;
 
+use std::sync::Arc;
+
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_algorithms::mutants::mutex::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutants::{self, World};
@@ -165,7 +167,8 @@ fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) ->
         group: scenario.group::<P>()?,
         entries: case.entries,
         about: serde_json::to_string(case).map_err(|error| error.to_string())?,
-        make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
+        make: Arc::new(|me, group, flaw| Flawed::new(P::new(me, group), flaw)),
+        name: P::CARD.path().to_string(),
         flaw: case.mutant.clone().unwrap_or_default(),
         judge: match (judges, case.entries) {
             (false, _) => Judge::Nothing,
@@ -181,6 +184,7 @@ fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) ->
 pub struct Entries<P> {
     group: Group,
     entries: u8,
+    name: String,
     about: String,
     make: Make<P>,
     flaw: String,
@@ -188,7 +192,7 @@ pub struct Entries<P> {
 }
 
 /// A function that creates a site of a group, with a flaw if the name of one is given.
-type Make<P> = fn(NodeId, &Group, &str) -> P;
+type Make<P> = Arc<dyn Fn(NodeId, &Group, &str) -> P + Send + Sync>;
 
 impl<P: Mutex> Entries<P> {
     /// Creates the model with that many sites and that many requests of each. It judges exclusion and
@@ -199,8 +203,26 @@ impl<P: Mutex> Entries<P> {
 
     /// Creates the model of a group that knows its quorums.
     pub fn of(group: Group, entries: u8) -> Self {
-        let make: Make<P> = |me, group, _| P::new(me, group);
-        Self { group, entries, about: String::new(), make, flaw: String::new(), judge: Judge::Nothing }
+        Self {
+            group,
+            entries,
+            name: P::CARD.path().to_string(),
+            about: String::new(),
+            make: Arc::new(|me, group, _| P::new(me, group)),
+            flaw: String::new(),
+            judge: Judge::Nothing,
+        }
+    }
+
+    /// Returns the same model with other sites. `name` and `about` go into the header of traces.
+    #[must_use]
+    pub(crate) fn with_sites(
+        self,
+        name: String,
+        about: String,
+        site: impl Fn() -> P + Send + Sync + 'static,
+    ) -> Self {
+        Self { name, about, make: Arc::new(move |_, _, _| site()), ..self }
     }
 
     /// Returns the same model, in which these properties are judged too.
@@ -215,7 +237,7 @@ impl<P: Mutex> Model for Entries<P> {
     type Monitor = Desk;
 
     fn name(&self) -> String {
-        P::CARD.path().to_string()
+        self.name.clone()
     }
 
     fn scenario(&self) -> String {
