@@ -12,6 +12,7 @@ mod mutex_determinism;
 mod mutex_fairness;
 mod mutex_faults;
 mod mutex_seeds;
+mod sites;
 mod snapshot_problem;
 mod starvation;
 mod support;

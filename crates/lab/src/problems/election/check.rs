@@ -12,11 +12,14 @@ use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{self, Command, DetectorBased, Election, Event, Group};
 use conclave_algorithms::mutants::World;
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
-use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{
+    Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Report, Timing, Watcher,
+};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{self, Entry, Known, TICK, bit};
+use crate::sites;
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +119,18 @@ impl case::Case for Case {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        if sites::is_program(&self.algorithm) {
+            return sites::election::checker(self, &options);
+        }
         (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
+    }
+
+    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Report, String> {
+        let checker = self.checker(options, true)?;
+        match sites::is_program(&self.algorithm) {
+            true => sites::election::program(&self.algorithm)?.explore(&checker, watcher),
+            false => checker.check(watcher).map_err(|error| error.to_string()),
+        }
     }
 
     fn properties(&self) -> Vec<Known> {

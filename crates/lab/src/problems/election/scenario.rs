@@ -14,6 +14,7 @@ use super::{Report, run_algorithm, spans};
 use crate::diagram::span::Span;
 use crate::log::Log;
 use crate::problem::{self, Entry, Recorder};
+use crate::sites;
 
 /// Everything that determines a run of the election problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +95,13 @@ impl problem::Scenario for Scenario {
         election::CARDS
     }
 
+    fn card(&self) -> Option<&'static Card> {
+        if sites::is_program(&self.algorithm) {
+            return sites::election::program(&self.algorithm).ok().map(|program| program.card());
+        }
+        election::CARDS.iter().find(|card| card.name == self.algorithm)
+    }
+
     problem::accessors!();
 
     fn work(&self) -> u64 {
@@ -153,6 +161,14 @@ impl problem::Scenario for Scenario {
 
     fn entry(&self) -> Option<&'static Entry<Self>> {
         ENTRIES.iter().find(|entry| entry.card.name == self.algorithm)
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        if sites::is_program(&self.algorithm) {
+            return sites::election::simulate(self, recorder);
+        }
+        let entry = self.entry().ok_or_else(|| self.unknown_algorithm())?;
+        (entry.simulate)(self, recorder)
     }
 
     fn spans(log: &Log) -> Vec<Span> {

@@ -14,7 +14,9 @@ use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
 use conclave_algorithms::quorum::Quorum;
-use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
+use conclave_check::{
+    Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Report, Timing, Watcher,
+};
 use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,7 @@ pub use judge::Judge;
 
 use super::Scenario;
 use crate::case::{self, Entry, Known};
+use crate::sites;
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +118,18 @@ impl case::Case for Case {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
+        if sites::is_program(&self.algorithm) {
+            return sites::mutex::checker(self, &options, judges);
+        }
         (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
+    }
+
+    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Report, String> {
+        let checker = self.checker(options, true)?;
+        match sites::is_program(&self.algorithm) {
+            true => sites::mutex::program(&self.algorithm)?.explore(&checker, watcher),
+            false => checker.check(watcher).map_err(|error| error.to_string()),
+        }
     }
 
     /// ME3 compares requests of which one happened before the other. The sites of the model exchange no

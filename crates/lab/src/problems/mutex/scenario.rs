@@ -14,6 +14,7 @@ use super::{Report, run_algorithm};
 use crate::diagram::span::{self, Span};
 use crate::log::Log;
 use crate::problem::{self, Entry, Recorder};
+use crate::sites;
 
 /// Everything that determines a run of the mutex problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -73,6 +74,9 @@ impl problem::Scenario for Scenario {
     }
 
     fn card(&self) -> Option<&'static Card> {
+        if sites::is_program(&self.algorithm) {
+            return sites::mutex::program(&self.algorithm).ok().map(|program| program.card());
+        }
         mutex::CARDS.iter().chain(mutex::LAYERED).find(|card| card.name == self.algorithm)
     }
 
@@ -141,6 +145,14 @@ impl problem::Scenario for Scenario {
 
     fn entry(&self) -> Option<&'static Entry<Self>> {
         ENTRIES.iter().chain(LAYERED).find(|entry| entry.card.name == self.algorithm)
+    }
+
+    fn run(&self, recorder: &mut Recorder) -> Result<Report, String> {
+        if sites::is_program(&self.algorithm) {
+            return sites::mutex::simulate(self, recorder);
+        }
+        let entry = self.entry().ok_or_else(|| self.unknown_algorithm())?;
+        (entry.simulate)(self, recorder)
     }
 
     fn spans(log: &Log) -> Vec<Span> {
