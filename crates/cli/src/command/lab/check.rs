@@ -24,7 +24,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::world::duration;
-use super::{problems, world};
+use super::{problems, program, world};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: every order of messages, every random choice.
@@ -134,6 +134,7 @@ pub fn run(args: &Args) -> Done {
     }
     let (problem, name) = problems::find(&args.algorithm)?;
     let done = case(args, problem, name).map(|(card, case)| explore(args, card, case.as_ref()));
+    program::show_output(problem, name);
     done.unwrap_or_else(|| {
         Err(Failure::usage(format!(
             "{problem}/{name} has no model for the checker: run it with `conclave sim {problem}/{name}`"
@@ -212,10 +213,11 @@ impl Args {
 
 /// Returns the card and the case of an algorithm; `None` if the checker has no model of it.
 fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dyn Case>)> {
-    let card = catalog::cards().find(|card| card.problem == problem && card.name == name)?;
+    let of_program = program::card(problem, name);
+    let card = catalog::cards().find(|card| card.problem == problem && card.name == name).or(of_program)?;
     let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
     let case: Box<dyn Case> = match problem {
-        "mutex" if matrix::rows(Some(problem)).any(|known| known.name == name) => {
+        "mutex" if of_program.is_some() || matrix::rows(Some(problem)).any(|known| known.name == name) => {
             let case = mutex::check::Case::of(card, args.nodes, args.entries);
             let judged = if args.causal { mutex::check::Judged::Order } else { case.judged };
             let quorum = args.quorum;

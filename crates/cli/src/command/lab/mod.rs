@@ -7,6 +7,7 @@ mod list;
 mod matrix;
 mod mutants;
 mod problems;
+mod program;
 mod replay;
 mod report;
 mod sim;
@@ -85,7 +86,7 @@ const QUORUMS: [&str; 4] = ["plane", "grid", "majority", "all"];
 
 /// Runs a command.
 pub fn run(command: &Command) -> Done {
-    match command {
+    let done = match command {
         Command::List(args) => list::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Check(args) => check::run(args),
@@ -95,5 +96,7 @@ pub fn run(command: &Command) -> Done {
         Command::Deadlock(args) => deadlock::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Trace(args) => trace::run(args),
-    }
+    };
+    conclave_lab::sites::close();
+    done
 }

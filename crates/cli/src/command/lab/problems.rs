@@ -13,6 +13,7 @@ use conclave_lab::problems::election::{Ranks, Start, Trigger};
 use conclave_lab::problems::mutex::Work;
 use conclave_lab::problems::snapshot::{App, Shot};
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
+use conclave_lab::sites;
 
 use super::world::{duration, replace};
 use super::{replay, sim};
@@ -65,6 +66,10 @@ pub fn find(path: &str) -> Result<(&str, &str), Failure> {
     let Some((problem, name)) = path.split_once('/') else { return Err(half_a_path(path)) };
     if !catalog::problems().any(|known| known == problem) {
         return Err(suggest::unknown("problem", problem, catalog::problems()).into());
+    }
+    if sites::is_program(name) {
+        super::program::open(problem, name)?;
+        return Ok((problem, name));
     }
     let names = || catalog::cards().filter(|card| card.problem == problem).map(|card| card.name);
     if name.is_empty() {

@@ -12,6 +12,7 @@ use conclave_lab::log::{self, Log};
 use conclave_lab::problem::Recorder;
 
 use super::problems::{self, Problem, ProblemArgs};
+use super::program;
 use super::world::{self, WorldArgs};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted};
 
@@ -75,7 +76,11 @@ pub fn run(args: &Args) -> Done {
             show(&log, args.from)
         }
         Target::Run { path, seed } => {
-            let lines = in_problem(path, &Run::Flags { args, path, seed })?;
+            let lines = in_problem(path, &Run::Flags { args, path, seed });
+            if let Some((problem, name)) = path.split_once('/') {
+                program::show_output(problem, name);
+            }
+            let lines = lines?;
             if args.json {
                 output::print(&String::from_utf8_lossy(&lines));
                 return Ok(ExitCode::SUCCESS);

@@ -9,8 +9,8 @@ use conclave_lab::problem::{self, Recorder, Report as _};
 use conclave_lab::sweep;
 
 use super::problems::{self, Problem, ProblemArgs};
-use super::report;
 use super::world::{self, WorldArgs};
+use super::{program, report};
 use crate::output::{self, Done, Failure, Paint};
 
 /// Run one algorithm in the simulator, measure it and judge it.
@@ -64,6 +64,9 @@ Examples:
   conclave sim election/chang-roberts --nodes 7 --start all --ranks random --seeds 0..1000
   conclave sim detector/phi-accrual --delay lognormal:5ms,1 --crash 2@30s
   conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
+  conclave sim mutex/./ra.py --load high --seeds 0..1000
+
+A name with a second / is the path of a program in any language, which runs the sites: see docs/sites.md.
 
 --entries is the number of requests over all sites. A duration has a unit: 250us, 1.5ms, 2s.
 A property is 'not judged' if the run cannot violate it. For example, one entry cannot violate exclusion.
@@ -81,7 +84,9 @@ pub fn run(args: &Args) -> Done {
     let entry = entry.ok_or_else(|| {
         Failure::usage(format!("problem {problem} has no simulation: choose another problem"))
     })?;
-    (entry.sim)(args, name)
+    let done = (entry.sim)(args, name);
+    program::show_output(problem, name);
+    done
 }
 
 /// Runs one algorithm of a problem, with one seed or with many.
@@ -97,6 +102,7 @@ pub(super) fn simulate<S: Problem>(args: &Args, name: &str) -> Done {
         scenario = scenario.swarmed();
     }
     let report = run_one(args, &scenario)?;
+    program::verify_repeats(&scenario, report.facts())?;
     if args.json {
         output::print_json(&report)?;
     } else {
@@ -149,6 +155,9 @@ fn run_many<S: Problem>(args: &Args, scenario: &S, seeds: Range<u64>) -> Done {
     bar.finish_and_clear();
     let runs = runs.into_iter().collect::<Result<Vec<_>, String>>()?;
     let facts: Vec<_> = runs.iter().map(|(_, report)| report.facts()).collect();
+    if let Some((scenario, report)) = runs.first() {
+        program::verify_repeats(scenario, report.facts())?;
+    }
     if args.json {
         output::print_json(&runs.iter().map(|(_, report)| report).collect::<Vec<_>>())?;
     } else {
