@@ -17,7 +17,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Files", &["get", "put", "ls", "rm", "watch"]),
     ("Cluster", &["serve", "cluster", "bench"]),
     #[cfg(feature = "lab")]
-    ("Laboratory", &["list", "sim", "check", "matrix", "mutants", "compare", "deadlock", "replay", "trace"]),
+    (
+        "Laboratory",
+        &["list", "sim", "check", "matrix", "mutants", "compare", "grade", "deadlock", "replay", "trace"],
+    ),
     ("Tools", &["tour", "clock", "completions", "man", "help"]),
 ];
 

@@ -15,4 +15,6 @@ mod help;
 #[cfg(feature = "lab")]
 mod readme;
 #[cfg(feature = "lab")]
+mod sites;
+#[cfg(feature = "lab")]
 mod trace;

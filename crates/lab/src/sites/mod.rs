@@ -11,12 +11,14 @@
 //! | `program` | [`Program`]: its description, its children and their output |
 //! | `run` | the runs of a program, and its sites |
 //! | [`mutex`], [`election`] | a program as an algorithm of these problems |
+//! | [`grade`] | a rubric of tests and points |
 //!
 //! A program is not trusted. It may crash, loop, print nonsense or write too much: the run then fails with an
 //! error that names site, step and line. A program may also keep state outside of its sites, so the
 //! laboratory repeats a run and compares ([`repeat`]).
 
 pub mod election;
+pub mod grade;
 mod lines;
 pub mod mutex;
 mod process;

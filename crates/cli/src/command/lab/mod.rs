@@ -3,6 +3,7 @@
 mod check;
 mod compare;
 mod deadlock;
+mod grade;
 mod list;
 mod matrix;
 mod mutants;
@@ -35,6 +36,8 @@ pub enum Command {
     Mutants(mutants::Args),
     /// Run the algorithms of a problem on the same work
     Compare(compare::Args),
+    /// Test a program against a rubric, and print its points
+    Grade(grade::Args),
     /// Read a wait-for graph from a file: which processes are stuck, why, and which to abort
     Deadlock(deadlock::Args),
     /// Step through a recorded run, or through the run of a seed
@@ -93,6 +96,7 @@ pub fn run(command: &Command) -> Done {
         Command::Matrix(args) => matrix::run(args),
         Command::Mutants(args) => mutants::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Grade(args) => grade::run(args),
         Command::Deadlock(args) => deadlock::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Trace(args) => trace::run(args),
