@@ -31,7 +31,7 @@ fn a_wrong_program_is_found_shrunk_drawn_and_repeated() {
 }
 
 #[test]
-fn a_program_is_explored_and_its_counterexample_repeats() {
+fn a_program_is_explored_and_its_counterexample_repeats_with_states() {
     let folder = folder("explored-program");
     let trace = folder.join("run.jsonl");
     let check = |name: &str, code| {
@@ -44,6 +44,12 @@ fn a_program_is_explored_and_its_counterexample_repeats() {
     assert!(wrong.contains("entered while"), "{wrong}");
     let verdict = prints(&format!("replay {} --verify", shown(&trace)), 0);
     assert!(verdict.contains("ME1 breaks at step"), "{verdict}");
+    let program = example("ricart_agrawala.py");
+    let states = [
+        prints(&format!("replay {} --states", shown(&trace)), 0),
+        prints(&format!("replay 1 mutex/{program} --nodes 2 --entries 1 --states"), 0),
+    ];
+    assert!(states.iter().all(|states| states.contains("mine = ")), "{states:?}");
 }
 
 #[test]
@@ -55,6 +61,8 @@ fn a_path_that_is_no_program_is_explained() {
     let mutex = example("ricart_agrawala.py");
     refused(&format!("sim election/{mutex}"), &["solves problem mutex", &format!("write mutex/{mutex}")]);
     assert!(prints(&format!("sim election/{program} --start all"), 0).contains("holds"));
+    let found = prints(&format!("check election/{program} --judged outcome --caller 0"), 0);
+    assert!(found.contains("it is not judged where"), "{found}");
     refused("check mutex/../", &["is not a file"]);
 }
 
