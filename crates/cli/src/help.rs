@@ -20,7 +20,10 @@ const GROUPS: &[(&str, &[&str])] = &[
     #[cfg(feature = "service")]
     ("Cluster", &["serve", "cluster", "bench"]),
     #[cfg(feature = "lab")]
-    ("Laboratory", &["list", "sim", "check", "matrix", "mutants", "compare", "deadlock", "replay", "trace"]),
+    (
+        "Laboratory",
+        &["list", "sim", "check", "matrix", "mutants", "compare", "grade", "deadlock", "replay", "trace"],
+    ),
     #[cfg(feature = "service")]
     ("Tools", &["tour", "clock", "completions", "man", "help"]),
     #[cfg(not(feature = "service"))]

@@ -116,6 +116,10 @@ fn every_command_has_help_with_examples_that_begins_as_it_is_listed() {
 #[test]
 fn the_examples_of_the_help_work() {
     let folder = folder("examples");
+    let sites = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/sites");
+    for (program, name) in [("ricart_agrawala.py", "ra.py"), ("conclave.py", "conclave.py")] {
+        std::fs::copy(sites.join(program), folder.join(name)).expect("the program is copied");
+    }
     for command in ["", "list", "sim", "compare", "replay"] {
         let help = prints(&format!("{command} --help"), 0);
         let examples = help.lines().filter_map(|line| line.trim().strip_prefix("conclave "));

@@ -21,6 +21,8 @@ mod help;
 #[cfg(all(feature = "lab", feature = "service"))]
 mod readme;
 #[cfg(feature = "lab")]
+mod sites;
+#[cfg(feature = "lab")]
 mod trace;
 
 /// Sets the number of tests that run at once, on a machine with few processors. The harness has no setting for one

@@ -1,9 +1,10 @@
-//! Algorithms of other crates.
+//! Algorithms of other crates, and programs in any language.
 //!
 //! A program that has an algorithm of its own calls [`add`] once, before it uses the laboratory. Then the
 //! algorithm is in the catalogue, and the simulator, the comparison and the checker know it like the
 //! algorithms of the tables. The function `entry` of a problem, such as
-//! [`mutex::entry`](crate::problems::mutex::entry), creates an [`Algorithm`].
+//! [`mutex::entry`](crate::problems::mutex::entry), creates an [`Algorithm`]. A program is added
+//! when it is opened ([`sites::named`]).
 
 use std::any::Any;
 use std::sync::OnceLock;
@@ -13,8 +14,9 @@ use conclave_kernel::Card;
 
 use crate::case;
 use crate::problem::{Entry, Problem};
+use crate::sites;
 
-/// An algorithm of another crate, with the functions that are compiled for its type.
+/// An algorithm of another crate, with the functions that are compiled for its type; or a program.
 pub struct Algorithm {
     card: &'static Card,
     /// An [`Entry`] of the problem.
@@ -54,10 +56,10 @@ pub fn add(algorithms: Vec<Algorithm>) -> Result<(), String> {
 }
 
 fn all() -> impl Iterator<Item = &'static Algorithm> + Clone {
-    ADDED.get().into_iter().flatten()
+    ADDED.get().into_iter().flatten().chain(sites::algorithms())
 }
 
-/// The cards of all algorithms, those of other crates last.
+/// The cards of all algorithms, those of other crates and programs last.
 pub fn cards() -> impl Iterator<Item = &'static Card> + Clone {
     catalog::cards().chain(all().map(|algorithm| algorithm.card))
 }

@@ -24,6 +24,7 @@ use crate::experiment::{Experiment, Space, file, flags};
 use crate::log;
 use crate::matrix::Assumption;
 use crate::problems::{detector, election, mutex, snapshot};
+use crate::sites;
 
 /// The work of a problem in the checker. Its fields are flags of `conclave check` and fields of headers.
 pub trait Explored:
@@ -52,14 +53,10 @@ pub trait Case: Debug {
     fn command_line(&self) -> String;
 
     /// Explores every execution of the case.
-    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Report, String> {
-        self.checker(options, true)?.check(watcher).map_err(|error| error.to_string())
-    }
+    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Report, String>;
 
     /// Returns the fewest and the most messages over all executions of the case.
-    fn costs(&self, options: &Options) -> Result<Costs, String> {
-        self.checker(options, false)?.costs().map_err(|error| error.to_string())
-    }
+    fn costs(&self, options: &Options) -> Result<Costs, String>;
 
     /// The verdict on each property of the problem, from the report of an exploration.
     fn judge(&self, card: &Card, report: &Report) -> Vec<PropertyVerdict> {
@@ -67,15 +64,32 @@ pub trait Case: Debug {
     }
 
     /// Repeats a counterexample from the lines of a trace file. `name` is the name of the file in errors.
-    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
-        let trace = log::read_trace(name, lines).map_err(|error| error.to_string())?;
-        self.checker(&Options::default(), true)?.retrace(&trace)
-    }
+    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String>;
 }
 
 impl<W: Explored> Case for Experiment<W, Space> {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
+        sites::named(W::PROBLEM, &self.algorithm)?;
         W::checker(self, options, judges)
+    }
+
+    fn explore(&self, options: &Options, watcher: Watcher<'_>) -> Result<Report, String> {
+        let checker = self.checker(options, true)?;
+        match sites::named(W::PROBLEM, &self.algorithm)? {
+            Some(program) => program.explore(&checker, watcher),
+            None => checker.check(watcher).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn costs(&self, options: &Options) -> Result<Costs, String> {
+        let costs = self.checker(options, false)?.costs().map_err(|error| error.to_string());
+        sites::checked(W::PROBLEM, &self.algorithm, costs)
+    }
+
+    fn retrace(&self, name: &str, lines: &[u8]) -> Result<Retraced, String> {
+        let trace = log::read_trace(name, lines).map_err(|error| error.to_string())?;
+        let retraced = self.checker(&Options::default(), true)?.retrace(&trace);
+        sites::checked(W::PROBLEM, &self.algorithm, retraced)
     }
 
     fn properties(&self) -> Vec<Known> {

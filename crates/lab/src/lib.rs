@@ -10,4 +10,5 @@ pub mod matrix;
 pub mod mutants;
 pub mod problem;
 pub mod problems;
+pub mod sites;
 pub mod sweep;

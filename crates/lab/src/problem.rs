@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::added;
 use crate::experiment::{Run, flags};
 use crate::log::{self, Log};
+use crate::sites;
 use conclave_kernel::suggest;
 
 /// An algorithm of a problem, with the function that is compiled for its type. The work of the problem is of
@@ -105,7 +106,7 @@ impl<W: Problem> Run<W> {
         Self { algorithm: algorithm.into(), ..Self::default() }
     }
 
-    /// The algorithm's card.
+    /// The algorithm's card; `None` if there is no such algorithm, or a program is not open.
     pub fn card(&self) -> Option<&'static Card> {
         let mut added = added::simulated::<W>().map(|entry| entry.card);
         W::card(&self.algorithm).or_else(|| added.find(|card| card.name == self.algorithm))
@@ -137,6 +138,7 @@ impl<W: Problem> Run<W> {
 
     /// Runs the experiment. A recorder that keeps anything receives the trace.
     pub fn run(&self, recorder: &mut Recorder) -> Result<W::Report, String> {
+        sites::named(W::NAME, &self.algorithm)?;
         let mut added = added::simulated().filter(|entry| entry.card.name == self.algorithm);
         let entry = W::entry(self).or_else(|| added.next()).ok_or_else(|| {
             let names = compared::<W>().map(|card| card.name);

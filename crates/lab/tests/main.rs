@@ -15,6 +15,7 @@ mod mutex_fairness;
 mod mutex_faults;
 mod mutex_seeds;
 mod own_algorithm;
+mod sites;
 mod snapshot_problem;
 mod starvation;
 mod support;

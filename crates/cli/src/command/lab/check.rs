@@ -25,8 +25,8 @@ use serde::Serialize;
 
 use super::flags::ProblemFlags;
 use super::picture::{Caption, PictureArgs};
-use super::problems;
 use super::replay::show_fields;
+use super::{problems, program};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted, number, plural};
 
 /// Explore every execution of an algorithm: every order of messages, every random choice.
@@ -108,12 +108,13 @@ pub fn run(args: &Args) -> Done {
         return table(args);
     }
     let (problem, name) = problems::find(&args.algorithm)?;
-    match case(args, problem, name)? {
-        Some((card, case)) => explore(args, card, case.as_ref()),
-        None => Err(Failure::usage(format!(
+    let done = case(args, problem, name)?.map(|(card, case)| explore(args, card, case.as_ref()));
+    program::show_output(problem, name);
+    done.unwrap_or_else(|| {
+        Err(Failure::usage(format!(
             "{problem}/{name} has no model for the checker: run it with `conclave sim {problem}/{name}`"
-        ))),
-    }
+        )))
+    })
 }
 
 fn explore(args: &Args, card: &Card, case: &dyn Case) -> Done {

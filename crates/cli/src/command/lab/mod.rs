@@ -4,11 +4,13 @@ mod check;
 mod compare;
 mod deadlock;
 pub mod flags;
+mod grade;
 mod list;
 mod matrix;
 mod mutants;
 mod picture;
 mod problems;
+mod program;
 mod replay;
 mod report;
 mod sim;
@@ -37,6 +39,8 @@ pub enum Command {
     Mutants(mutants::Args),
     /// Run the algorithms of a problem on the same work
     Compare(compare::Args),
+    /// Test a program against a rubric, and print its points
+    Grade(grade::Args),
     /// Read a wait-for graph from a file: which processes are stuck, why, and which to abort
     Deadlock(deadlock::Args),
     /// Step through a recorded run, or through the run of a seed
@@ -107,15 +111,18 @@ const QUORUMS: [&str; 4] = ["plane", "grid", "majority", "all"];
 
 /// Runs a command.
 pub fn run(command: &Command) -> Done {
-    match command {
+    let done = match command {
         Command::List(args) => list::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Check(args) => check::run(args),
         Command::Matrix(args) => matrix::run(args),
         Command::Mutants(args) => mutants::run(args),
         Command::Compare(args) => compare::run(args),
+        Command::Grade(args) => grade::run(args),
         Command::Deadlock(args) => deadlock::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Trace(args) => trace::run(args),
-    }
+    };
+    conclave_lab::sites::close();
+    done
 }

@@ -9,6 +9,7 @@ use conclave_lab::case::{Case, Explored};
 use conclave_lab::compare::{Compare, Comparison};
 use conclave_lab::experiment::{Experiment, flags};
 use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot, timesync};
+use conclave_lab::sites;
 
 use super::{check, compare, replay, sim};
 use crate::output::{Done, Failure};
@@ -82,11 +83,15 @@ pub fn named(problem: &str) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.name == problem)
 }
 
-/// Splits `PROBLEM/ALGORITHM` into the two names. Fails if the catalogue has no such algorithm.
+/// Splits `PROBLEM/ALGORITHM` into the two names. Fails if the catalogue has no such algorithm. Starts the
+/// program if the name is the path of one.
 pub fn find(path: &str) -> Result<(&str, &str), Failure> {
     let Some((problem, name)) = path.split_once('/') else { return Err(half_a_path(path)) };
     if !catalog::problems().any(|known| known == problem) {
         return Err(suggest::unknown("problem", problem, catalog::problems()).into());
+    }
+    if sites::named(problem, name)?.is_some() {
+        return Ok((problem, name));
     }
     let names = || added::cards().filter(|card| card.problem == problem).map(|card| card.name);
     if name.is_empty() {

@@ -13,8 +13,8 @@ use conclave_lab::log::{self, Log};
 use conclave_lab::problem::{Problem, Recorder};
 
 use super::flags::ProblemFlags;
-use super::problems;
 use super::world::WorldArgs;
+use super::{problems, program};
 use crate::output::{self, Done, Failure, Paint, VIOLATED, counted};
 
 /// Step through a recorded run, or through the run of a seed.
@@ -89,7 +89,11 @@ pub fn run(args: &Args) -> Done {
             args.show(log)
         }
         Target::Run { path, seed } => {
-            let lines = in_problem(path, &Run::Flags { args, path, seed })?;
+            let lines = in_problem(path, &Run::Flags { args, path, seed });
+            if let Some((problem, name)) = path.split_once('/') {
+                program::show_output(problem, name);
+            }
+            let lines = lines?;
             if args.json {
                 output::print(&String::from_utf8_lossy(&lines));
                 return Ok(ExitCode::SUCCESS);

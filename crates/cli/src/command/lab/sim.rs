@@ -13,7 +13,7 @@ use conclave_lab::sweep::{self, Summary};
 use super::flags::ProblemFlags;
 use super::picture::{Caption, PictureArgs};
 use super::world::WorldArgs;
-use super::{problems, report};
+use super::{problems, program, report};
 use crate::output::{self, Done, Failure, Paint};
 
 /// Run one algorithm in the simulator, measure it and judge it.
@@ -75,6 +75,9 @@ Examples:
   conclave sim timesync/ntp --nodes 7 --fanout 1 --delay lognormal:2ms,1.5 --drift 200
   conclave sim timesync/cristian --nodes 4 --clocks clocks.svg
   conclave sim mutex/suzuki-kasami --nodes 3 --states --svg run.svg
+  conclave sim mutex/./ra.py --load high --seeds 0..1000
+
+A name with a second / is the path of a program in any language, which runs the sites: see docs/sites.md.
 
 Each problem has flags of its own, which describe the work: `conclave sim mutex --help` lists those of mutex. The \
 problems are mutex, election, detector, snapshot, deadlock and timesync. A duration has a unit: 250us, 1.5ms, 2s.
@@ -93,7 +96,9 @@ pub fn run(args: &Args) -> Done {
     let entry = entry.ok_or_else(|| {
         Failure::usage(format!("problem {problem} has no simulation: choose another problem"))
     })?;
-    (entry.sim)(args, name)
+    let done = (entry.sim)(args, name);
+    program::show_output(problem, name);
+    done
 }
 
 /// Runs one algorithm of a problem, with one seed or with many.
@@ -109,6 +114,7 @@ pub(super) fn simulate<W: Problem>(args: &Args, name: &str) -> Done {
         scenario = scenario.swarmed();
     }
     let report = run_one(args, &scenario)?;
+    program::verify_repeats(&scenario, &report.facts().digest)?;
     if args.json {
         output::print_json(&report)?;
     } else {
@@ -151,11 +157,6 @@ fn draw(args: &Args, log: &Log, facts: &Facts) -> Result<(), Failure> {
         let drawn = clocks::draw(&clocks);
         output::write_file(path, drawn.as_bytes()).map_err(|failure| failure.of_flag("--clocks"))?;
     }
-    if let Some(path) = &args.clocks {
-        let is_external = timesync::is_external(&facts.algorithm);
-        let clocks = clocks::Clocks::of(log, is_external, &facts.command)?;
-        output::write_file(path, clocks::draw(&clocks).as_bytes())?;
-    }
     if let Some(path) = &args.shiviz {
         let written = shiviz::write(log)?;
         output::write_file(path, written.as_bytes()).map_err(|failure| failure.of_flag("--shiviz"))?;
@@ -167,7 +168,7 @@ fn draw(args: &Args, log: &Log, facts: &Facts) -> Result<(), Failure> {
 /// seeds.
 fn run_many<W: Problem>(args: &Args, scenario: &Run<W>, seeds: Range<u64>) -> Done {
     let bar = output::progress(seeds.end - seeds.start, &args.algorithm);
-    let (mut summary, mut failure, mut refused) = (Summary::default(), None, None);
+    let (mut summary, mut first, mut failure, mut refused) = (Summary::default(), None, None, None);
     let job = |seed| {
         let mut scenario = scenario.clone();
         scenario.world.seed = seed;
@@ -187,6 +188,9 @@ fn run_many<W: Problem>(args: &Args, scenario: &Run<W>, seeds: Range<u64>) -> Do
             bar.suspend(|| output::print(&element(&report, summary.runs == 0)));
         }
         summary.add(report.facts(), &report.measured());
+        if first.is_none() {
+            first = Some((scenario.clone(), report.facts().digest.clone()));
+        }
         if !report.facts().passed() {
             failure.get_or_insert((scenario, report));
         }
@@ -195,6 +199,9 @@ fn run_many<W: Problem>(args: &Args, scenario: &Run<W>, seeds: Range<u64>) -> Do
     bar.finish_and_clear();
     if let Some(message) = refused {
         return Err(message.into());
+    }
+    if let Some((scenario, digest)) = &first {
+        program::verify_repeats(scenario, digest)?;
     }
     if args.json {
         output::print("\n]\n");

@@ -5,6 +5,7 @@
 //! or only the crashed one, must call an election.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_algorithms::detector::{self, Class, Mute, Oracle};
@@ -124,7 +125,8 @@ impl Case {
         }
     }
 
-    fn group(&self) -> Group {
+    /// The knowledge of the sites about each other.
+    pub(crate) fn group(&self) -> Group {
         let longest = self.world.longest_delay();
         let period = self.work.period.unwrap_or(2 * TICK);
         let detector = detector::Group::new(self.world.nodes, period, self.work.margin.unwrap_or(longest));
@@ -173,18 +175,30 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 }
 
 fn checker<P: Fallible + Election>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
+    let make = |me, group: &Group, flaw: &str| Flawed::new(P::new(me, group), flaw);
+    checker_with(case, options, P::CARD.path().to_string(), make)
+}
+
+/// Prepares the exploration of a case whose sites `make` creates. `name` goes into the header of traces.
+pub(crate) fn checker_with<P: Election>(
+    case: &Case,
+    options: &Options,
+    name: String,
+    make: impl Fn(NodeId, &Group, &str) -> P + Send + Sync + 'static,
+) -> Result<Checker, String> {
     let class = match case.work.mistakes {
         0 => Class::Perfect,
         mistakes => Class::EventuallyPerfect { mistakes },
     };
-    let model = Elections::<Flawed<P>> {
+    let model = Elections {
         group: case.group(),
         calls: case.work.entries,
         who: case.work.caller.clone(),
         class,
         judged: case.work.judged,
+        name,
         about: case::about(case),
-        make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
+        make: Arc::new(make),
         flaw: case.flaw.clone().unwrap_or_default(),
     };
     Checker::new(model, &case.world.options(options)).map_err(|error| error.to_string())
@@ -198,13 +212,14 @@ pub struct Elections<P> {
     who: Vec<u32>,
     class: Class,
     judged: Judged,
+    name: String,
     about: String,
     make: Make<P>,
     flaw: String,
 }
 
 /// A function that creates a site of a group, with a flaw if the name of one is given.
-type Make<P> = fn(NodeId, &Group, &str) -> P;
+type Make<P> = Arc<dyn Fn(NodeId, &Group, &str) -> P + Send + Sync>;
 
 impl<P: Election> Elections<P> {
     /// Creates the model in which each site may call that many elections without need.
@@ -215,8 +230,9 @@ impl<P: Election> Elections<P> {
             who: Vec::new(),
             class: Class::Perfect,
             judged: Judged::Everything,
+            name: P::CARD.path().to_string(),
             about: String::new(),
-            make: |me, group, _| P::new(me, group),
+            make: Arc::new(|me, group, _| P::new(me, group)),
             flaw: String::new(),
         }
     }
@@ -233,7 +249,7 @@ impl<P: Election> Model for Elections<P> {
     type Monitor = Watch;
 
     fn name(&self) -> String {
-        P::CARD.path().to_string()
+        self.name.clone()
     }
 
     fn scenario(&self) -> String {

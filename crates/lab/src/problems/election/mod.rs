@@ -18,9 +18,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use conclave_algorithms::election::spec::{E1, E2, Judge};
-use conclave_algorithms::election::{ChangRoberts, Command, Election, Event, HirschbergSinclair};
+use conclave_algorithms::election::{ChangRoberts, Command, Election, Event, Group, HirschbergSinclair};
 use conclave_algorithms::mutants::flawed::Fallible;
-use conclave_kernel::{Judgement, NodeId, Prng, Property, Time, Violation, time};
+use conclave_kernel::{Card, Judgement, NodeId, Prng, Property, Time, Violation, time};
 use conclave_sim::{Desk, Director, End, Limits, Outcome, Recording, World};
 
 pub use check::{Case, DECIDED, Elections, HALFWAY, Judged, Watch};
@@ -41,13 +41,23 @@ pub fn run_algorithm<P: Election>(
     scenario: &Scenario,
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
+    run_with_card(scenario, &P::CARD, P::new, record)
+}
+
+/// Runs a scenario of one algorithm whose sites `make` creates, with a card that may not be that of its type.
+pub(crate) fn run_with_card<P: Election>(
+    scenario: &Scenario,
+    card: &Card,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     let rings = [ChangRoberts::CARD.name, HirschbergSinclair::CARD.name];
-    problem::refuse_size(scenario.world.nodes, &P::CARD, &rings)?;
+    problem::refuse_size(scenario.world.nodes, card, &rings)?;
     let group = scenario.group();
-    let problem = Problem::new(scenario, &group, P::CARD.idle_traffic);
+    let problem = Problem::new(scenario, &group, card.idle_traffic);
     let limits = problem.limits(scenario.limits());
-    let mut world = World::new(scenario.world.clone(), problem, move |me| P::new(me, &group));
+    let mut world = World::new(scenario.world.clone(), problem, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
@@ -55,7 +65,7 @@ pub fn run_algorithm<P: Election>(
     let outcome = world.run(limits);
     let seconds = started.elapsed().as_secs_f64();
     let (problem, trace) = world.into_parts();
-    Ok((Report::new(scenario, &P::CARD, problem.findings(&outcome), &outcome, seconds), trace))
+    Ok((Report::new(scenario, card, problem.findings(&outcome), &outcome, seconds), trace))
 }
 
 const STREAM: u64 = 0x656c_6563;
@@ -136,7 +146,7 @@ const FINISH: u64 = u64::MAX - 1;
 const STILL_DECIDED: u64 = u64::MAX - 2;
 
 impl Problem {
-    fn new(scenario: &Scenario, group: &conclave_algorithms::election::Group, idle_traffic: bool) -> Self {
+    fn new(scenario: &Scenario, group: &Group, idle_traffic: bool) -> Self {
         let faults = &scenario.world.faults;
         let last_fault = faults.iter().map(|fault| fault.until.unwrap_or(fault.at)).max().unwrap_or_default();
         // The slowest detection takes less than this time.

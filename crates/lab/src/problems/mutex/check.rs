@@ -7,6 +7,7 @@
 mod judge;
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_algorithms::mutants::{self, World};
@@ -196,13 +197,27 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 }
 
 fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
+    let name = P::CARD.path().to_string();
+    let make = |me, group: &Group, flaw: &str| Flawed::new(P::new(me, group), flaw);
+    checker_with(case, options, judges, name, make)
+}
+
+/// Prepares the exploration of a case whose sites `make` creates. `name` goes into the header of traces.
+pub(crate) fn checker_with<P: Mutex>(
+    case: &Case,
+    options: &Options,
+    judges: bool,
+    name: String,
+    make: impl Fn(NodeId, &Group, &str) -> P + Send + Sync + 'static,
+) -> Result<Checker, String> {
     let mut scenario = Scenario::default().with(|work| work.quorum = case.work.quorum);
     scenario.world.nodes = case.world.nodes;
-    let model = Entries::<Flawed<P>> {
+    let model = Entries {
         group: scenario.group::<P>()?,
         entries: case.work.entries,
+        name,
         about: case::about(case),
-        make: |me, group, flaw| Flawed::new(P::new(me, group), flaw),
+        make: Arc::new(make),
         flaw: case.flaw.clone().unwrap_or_default(),
         judge: match (judges, case.work.entries) {
             (false, _) => Judge::Nothing,
@@ -218,6 +233,7 @@ fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) ->
 pub struct Entries<P> {
     group: Group,
     entries: u8,
+    name: String,
     about: String,
     make: Make<P>,
     flaw: String,
@@ -225,7 +241,7 @@ pub struct Entries<P> {
 }
 
 /// A function that creates a site of a group, with a flaw if the name of one is given.
-type Make<P> = fn(NodeId, &Group, &str) -> P;
+type Make<P> = Arc<dyn Fn(NodeId, &Group, &str) -> P + Send + Sync>;
 
 impl<P: Mutex> Entries<P> {
     /// Creates the model with that many sites and that many requests of each. It judges exclusion and
@@ -236,8 +252,15 @@ impl<P: Mutex> Entries<P> {
 
     /// Creates the model of a group that knows its quorums.
     pub fn of(group: Group, entries: u8) -> Self {
-        let make: Make<P> = |me, group, _| P::new(me, group);
-        Self { group, entries, about: String::new(), make, flaw: String::new(), judge: Judge::Nothing }
+        Self {
+            group,
+            entries,
+            name: P::CARD.path().to_string(),
+            about: String::new(),
+            make: Arc::new(|me, group, _| P::new(me, group)),
+            flaw: String::new(),
+            judge: Judge::Nothing,
+        }
     }
 
     /// Returns the same model, in which these properties are judged too.
@@ -252,7 +275,7 @@ impl<P: Mutex> Model for Entries<P> {
     type Monitor = Desk;
 
     fn name(&self) -> String {
-        P::CARD.path().to_string()
+        self.name.clone()
     }
 
     fn scenario(&self) -> String {

@@ -21,7 +21,7 @@ use std::time::Instant;
 use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_algorithms::mutex::spec::{Breach, Judge, Note};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
-use conclave_kernel::{Effect, NodeId, Size, Time, Violation};
+use conclave_kernel::{Card, Effect, NodeId, Size, Time, Violation};
 use conclave_sim::{Desk, Director, Recording, World};
 
 pub use report::{Delays, Report};
@@ -51,11 +51,21 @@ pub fn run_made<P: Mutex>(
     make: impl Fn(NodeId, &Group) -> P + 'static,
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
+    run_with_card(scenario, &P::CARD, make, record)
+}
+
+/// Runs a scenario of one algorithm with a card that is not that of its type.
+pub(crate) fn run_with_card<P: Mutex>(
+    scenario: &Scenario,
+    card: &Card,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
-    problem::refuse_size(scenario.world.nodes, &P::CARD, &SMALL)?;
+    problem::refuse_size(scenario.world.nodes, card, &SMALL)?;
     let group = scenario.group::<P>()?;
     let size = size_of(&group);
-    let director = Problem::new(scenario, &P::CARD);
+    let director = Problem::new(scenario, card);
     let mut world = World::new(scenario.world.clone(), director, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
@@ -64,7 +74,7 @@ pub fn run_made<P: Mutex>(
     let outcome = world.run(scenario.limits());
     let seconds = started.elapsed().as_secs_f64();
     let (problem, trace) = world.into_parts();
-    Ok((Report::new(scenario, &P::CARD, size, problem.findings(), &outcome, seconds), trace))
+    Ok((Report::new(scenario, card, size, problem.findings(), &outcome, seconds), trace))
 }
 
 /// The algorithms whose sites know only a few other sites.
@@ -132,7 +142,7 @@ struct Findings {
 const MOST_DESCRIBED: usize = 16;
 
 impl Problem {
-    fn new(scenario: &Scenario, card: &conclave_kernel::Card) -> Self {
+    fn new(scenario: &Scenario, card: &Card) -> Self {
         let nodes = scenario.world.nodes;
         Self {
             judge: Judge::new(nodes),
