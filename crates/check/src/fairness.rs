@@ -13,6 +13,10 @@
 //! of the whole graph, which leaves the waiting and comes back. They count a step without change as progress;
 //! here such a step is no edge. They print a cycle that is no path.
 //!
+//! An obligation that is met may also open again for ever, like the seat of a leader that gives it up after
+//! every election. Such a cycle lies in a fair component of the whole graph, in which the obligation is open in
+//! some states and met in others. An execution that goes round the whole component is fair.
+//!
 //! A timer that is armed again before it fires is postponed, not neglected. Such an edge counts as taking the
 //! timer.
 
@@ -35,10 +39,7 @@ pub(crate) struct Lasso {
 /// Returns a fair cycle on which an obligation stays open, if there is one.
 pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
     let open = graph.pending.iter().fold(0, |all, pending| all | pending);
-    let mut put_off: HashMap<usize, Vec<u32>> = HashMap::new();
-    for (edge, action) in &graph.put_off {
-        put_off.entry(*edge).or_default().push(*action);
-    }
+    let put_off = postponed(graph);
     (0..u64::BITS).filter(|bit| open >> bit & 1 == 1).find_map(|bit| {
         let Components { of, mut members } =
             components(graph, |state| graph.pending[state as usize] >> bit & 1 == 1);
@@ -47,9 +48,38 @@ pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
         members.sort_unstable_by_key(|states| states[0]);
         members.iter().find_map(|states| {
             let part = Part { graph, component: &of, states, put_off: &put_off };
-            part.is_fair().then(|| part.lasso(bit))
+            part.is_fair().then(|| part.lasso(bit, &[]))
         })
     })
+}
+
+/// Returns a fair cycle on which an obligation is met and opens again, if there is one.
+pub(crate) fn instability(graph: &Graph) -> Option<Lasso> {
+    let pending = |state: &u32| graph.pending[*state as usize];
+    let put_off = postponed(graph);
+    let Components { of, mut members } = components(graph, |_| true);
+    members.retain(|states| states.len() > 1);
+    members.sort_unstable_by_key(|states| states[0]);
+    members.iter().find_map(|states| {
+        let (all, some) =
+            states.iter().fold((!0, 0), |(all, some), state| (all & pending(state), some | pending(state)));
+        // The obligations that are open in some states of the component and met in others.
+        let changing = some & !all;
+        let bit = (changing != 0).then(|| changing.trailing_zeros())?;
+        let part = Part { graph, component: &of, states, put_off: &put_off };
+        let is_open = |state: &&u32| pending(state) >> bit & 1 == 1;
+        let stops = [states.iter().find(is_open), states.iter().find(|state| !is_open(state))];
+        part.is_fair().then(|| part.lasso(bit, &stops.into_iter().flatten().copied().collect::<Vec<_>>()))
+    })
+}
+
+/// Returns the timers that each edge postpones.
+fn postponed(graph: &Graph) -> HashMap<usize, Vec<u32>> {
+    let mut put_off: HashMap<usize, Vec<u32>> = HashMap::new();
+    for (edge, action) in &graph.put_off {
+        put_off.entry(*edge).or_default().push(*action);
+    }
+    put_off
 }
 
 /// One component, and its part of the graph.
@@ -94,8 +124,8 @@ impl Part<'_> {
             .filter(move |edge| self.component[self.graph.arcs[*edge].to as usize] == component)
     }
 
-    /// Returns the path into the component and a fair cycle in it.
-    fn lasso(&self, bit: u32) -> Lasso {
+    /// Returns the path into the component and a fair cycle in it that passes all `stops`.
+    fn lasso(&self, bit: u32, stops: &[u32]) -> Lasso {
         // The numbers of states grow with their distance from the start.
         let entry = self.states[0];
         let mut cycle: Vec<(u32, usize)> = Vec::new();
@@ -110,6 +140,11 @@ impl Part<'_> {
                 here = self.go(here, &mut cycle, |edge, to| {
                     self.taken(edge).any(|taken| taken == action) || !self.possible(to).contains(&action)
                 });
+            }
+        }
+        for stop in stops {
+            if here != *stop && cycle.iter().all(|(from, _)| from != stop) {
+                here = self.go(here, &mut cycle, |_, to| to == *stop);
             }
         }
         if here != entry || cycle.is_empty() {

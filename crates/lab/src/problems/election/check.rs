@@ -239,6 +239,12 @@ impl<P: Election> Model for Elections<P> {
         E2
     }
 
+    /// A site that has elected the highest site keeps it. Elections without need and faults are limited, so a
+    /// site that decides again for ever does so for no reason.
+    fn stability(&self) -> Option<Property> {
+        Some(E2)
+    }
+
     fn kind(&self, message: &P::Message) -> &'static str {
         P::kind(message)
     }
