@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use conclave_algorithms::mutants::flawed::Fallible;
+use conclave_algorithms::mutants::generic::Generic;
 use conclave_algorithms::mutants::{self, Mutant, World};
 use conclave_check::{Checker, Costs, Faults, Options, Order, Recovery, Report, Retraced, Timing, Watcher};
 use conclave_kernel::{Card, NodeId};
@@ -191,9 +192,13 @@ pub(crate) fn find<C>(
             return Ok(flawed);
         }
         let known = mutants::all().find(|known| known.name == name);
-        algorithm = known
-            .ok_or_else(|| format!("there is no mutant called {name}: see `conclave mutants`"))?
-            .algorithm;
+        algorithm = match (known, name.parse::<Generic>()) {
+            (Some(known), _) => known.algorithm,
+            (None, Ok(_)) => algorithm,
+            (None, Err(_)) => {
+                return Err(format!("there is no mutant called {name}: see `conclave mutants`"));
+            }
+        };
     }
     let mut entries = entries;
     entries

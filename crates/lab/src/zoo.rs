@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use conclave_algorithms::mutants::flawed::Flawed;
+use conclave_algorithms::mutants::mutex::OfMutex;
+use conclave_algorithms::mutants::snapshot::OfSnapshot;
 use conclave_algorithms::mutants::{self, Catch, FOREVER, Mutant};
 use conclave_algorithms::mutex::{self, FairRing, Group, Mutex as _};
 use conclave_algorithms::snapshot::bank::Bank;
@@ -159,7 +161,7 @@ fn fair_ring(flaw: &'static str, nodes: u32, relay: bool, seed: u64) -> Result<O
     scenario.setup.nodes = nodes;
     scenario.setup.seed = seed;
     scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
-    let make = move |me, group: &Group| Flawed::new(FairRing::new(me, group), flaw);
+    let make = move |me, group: &Group| Flawed::<_, OfMutex>::new(FairRing::new(me, group), flaw);
     scenario.setup.budget = BUDGET;
     let (report, _) = run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &mutex::spec::ME2))
@@ -186,7 +188,9 @@ fn chandy_lamport(flaw: &'static str, nodes: u32, seed: u64) -> Result<Option<St
     scenario.setup.nodes = nodes;
     scenario.setup.seed = seed;
     scenario.setup.delay = Delay::Exponential(Duration::from_millis(1));
-    let make = move |me, nodes, app: Bank| Flawed::new(ChandyLamport::<Bank>::new(me, nodes, app), flaw);
+    let make = move |me, nodes, app: Bank| {
+        Flawed::<_, OfSnapshot>::new(ChandyLamport::<Bank>::new(me, nodes, app), flaw)
+    };
     scenario.setup.budget = BUDGET;
     let (report, _) = snapshot::run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &snapshots::spec::COMPLETE))

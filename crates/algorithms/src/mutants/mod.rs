@@ -9,11 +9,18 @@
 //! The table has the same form for all problems. A flaw that changes the steps of an algorithm has the name
 //! of its mutant in [`Fallible::FLAWS`](flawed::Fallible::FLAWS). Any other mutant is the unmodified
 //! algorithm in a world that it does not tolerate.
+//!
+//! The flaws of [`generic`] need neither code nor an entry in the table. They exist for the algorithms of all
+//! problems.
 
+pub mod deadlock;
+pub mod detector;
 pub mod election;
 pub mod flawed;
+pub mod generic;
 pub mod mutex;
 pub mod snapshot;
+pub mod timesync;
 
 use crate::quorum::Quorum;
 

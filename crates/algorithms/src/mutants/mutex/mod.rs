@@ -16,12 +16,43 @@ mod tokens;
 
 use conclave_kernel::{Card, NodeId};
 
-use super::flawed::{Fallible, Flawed};
-use crate::mutex::{Bill, Group, Mutex};
+use super::flawed::{Fallible, Flawed, View};
+use super::generic::{Rule, Stage};
+use crate::mutex::{Bill, Command, Event, Group, Mutex};
 
 pub use table::MUTANTS;
 
-impl<P: Fallible + Mutex> Mutex for Flawed<P> {
+/// The view of the mutex problem.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfMutex;
+
+impl<P: Mutex> View<P> for OfMutex {
+    const RULES: &'static [Rule] = Rule::ALL;
+
+    fn kind(message: &P::Message) -> &'static str {
+        // The kind of a message does not depend on its sender and receiver.
+        P::bill(message, NodeId(0), NodeId(0)).kind
+    }
+
+    fn after_command(command: &Command) -> Option<Stage> {
+        (*command == Command::Acquire).then_some(Stage::Asking)
+    }
+
+    fn after_event(event: &Event) -> Option<Stage> {
+        stage_after(event)
+    }
+}
+
+/// Returns the stage of a site's work after an event; `None` if the event does not change it.
+const fn stage_after(event: &Event) -> Option<Stage> {
+    match event {
+        Event::Granted { .. } => Some(Stage::Inside),
+        Event::Released => Some(Stage::Idle),
+        Event::Refused(_) => None,
+    }
+}
+
+impl<P: Fallible + Mutex> Mutex for Flawed<P, OfMutex> {
     const CARD: Card = P::CARD;
     const USES_QUORUMS: bool = P::USES_QUORUMS;
 

@@ -10,6 +10,7 @@ use conclave_algorithms::detector::{self, Class, Mute, Oracle};
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{self, Command, DetectorBased, Election, Event, Group};
 use conclave_algorithms::mutants::World;
+use conclave_algorithms::mutants::election::OfElection;
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
 use conclave_kernel::{Card, NodeId, Property};
@@ -151,7 +152,7 @@ fn checker<P: Fallible + Election>(case: &Case, options: &Options, _: bool) -> R
         0 => Class::Perfect,
         mistakes => Class::EventuallyPerfect { mistakes },
     };
-    let model = Elections::<Flawed<P>> {
+    let model = Elections::<Flawed<P, OfElection>> {
         group: case.group(),
         calls: case.entries,
         who: case.who.clone(),

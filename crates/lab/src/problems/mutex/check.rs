@@ -7,6 +7,7 @@
 mod judge;
 
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
+use conclave_algorithms::mutants::mutex::OfMutex;
 use conclave_algorithms::mutants::mutex::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutants::{self, World};
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
@@ -161,7 +162,7 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
     let mut scenario = Scenario { quorum: case.quorum, ..Scenario::default() };
     scenario.setup.nodes = case.nodes;
-    let model = Entries::<Flawed<P>> {
+    let model = Entries::<Flawed<P, OfMutex>> {
         group: scenario.group::<P>()?,
         entries: case.entries,
         about: serde_json::to_string(case).map_err(|error| error.to_string())?,

@@ -3,6 +3,7 @@
 
 use conclave_algorithms::mutants::World;
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
+use conclave_algorithms::mutants::snapshot::OfSnapshot;
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
 use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
 use conclave_algorithms::snapshot::{self, Application, Command, Event, Snapshot, SnapshotId};
@@ -87,7 +88,7 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 }
 
 fn checker<P: Fallible + Snapshot<Bank>>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
-    let model = Transfers::<Flawed<P>> {
+    let model = Transfers::<Flawed<P, OfSnapshot>> {
         nodes: case.nodes,
         transfers: case.entries,
         about: serde_json::to_string(case).map_err(|error| error.to_string())?,
