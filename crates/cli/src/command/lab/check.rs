@@ -77,8 +77,8 @@ pub struct Args {
     /// Detector: D; a site is suspected after T + D of silence [default: --sync, or 1ms]
     #[arg(long, value_name = "D", value_parser = duration)]
     margin: Option<Duration>,
-    /// Mutex: also judge causality: ME1-causal, and violations of ME3 that the algorithm's own messages
-    /// cause. Fences are then not judged
+    /// Mutex: also judge causality: ME1-causal and ME3. In each execution the applications may send one
+    /// message. Fences are then not judged
     #[arg(long)]
     causal: bool,
     /// Search depth-first: this takes less memory and finds longer counterexamples
@@ -120,8 +120,7 @@ Examples:
 
 --entries counts for each site. By default, a message takes any time, and a timer may fire at any time.
 Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a \
-mutex needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has \
-them. The line 'cycles' says whether executions that never end were judged.
+mutex needs messages of applications, which --causal adds. The line 'cycles' says whether executions that never end were judged.
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound, or no promised property was judged.";
 
 /// The exploration stopped at a bound, or put no promised property to the test.
