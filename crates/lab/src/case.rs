@@ -20,7 +20,7 @@ pub use properties::{Known, PropertyVerdict, Word, any_promise_judged, reasons, 
 
 use crate::log;
 use crate::matrix::Assumption;
-use crate::problems::{detector, election, mutex, snapshot};
+use crate::problems::{deadlock, detector, election, mutex, snapshot};
 
 /// The data that determines an exploration of one problem, except its bounds.
 pub trait Case: Debug {
@@ -130,6 +130,16 @@ fn made(
             change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
             Box::new(case)
         }
+        "detector" => {
+            let mut case = detector::Case::of(card, nodes);
+            change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
+            Box::new(case)
+        }
+        "deadlock" => {
+            let mut case = deadlock::Case::of(card, nodes, entries);
+            change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
+            Box::new(case)
+        }
         problem => return Err(format!("the checker has no model of problem {problem}")),
     })
 }
@@ -144,6 +154,7 @@ pub fn read(problem: &str, scenario: &str) -> Option<Box<dyn Case>> {
         "election" => boxed::<election::Case>(scenario),
         "snapshot" => boxed::<snapshot::Case>(scenario),
         "detector" => boxed::<detector::Case>(scenario),
+        "deadlock" => boxed::<deadlock::Case>(scenario),
         _ => None,
     }
 }

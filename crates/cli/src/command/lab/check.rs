@@ -19,7 +19,7 @@ use conclave_lab::case::{self, Case, PropertyVerdict, TICK, Word};
 use conclave_lab::diagram::spacetime;
 use conclave_lab::log::{self, Log};
 use conclave_lab::matrix;
-use conclave_lab::problems::{detector, election, mutex, snapshot};
+use conclave_lab::problems::{deadlock, detector, election, mutex, snapshot};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -236,6 +236,7 @@ fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dy
         }
         "detector" => Box::new(detector::Case {
             algorithm: name.into(),
+            mutant,
             nodes: args.nodes,
             period: args.period(),
             margin: args.bound(args.margin),
@@ -243,6 +244,10 @@ fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dy
             timing,
             faults,
         }),
+        "deadlock" => {
+            let case = deadlock::Case::of(card, args.nodes, args.entries);
+            Box::new(deadlock::Case { mutant, order, timing, faults, ..case })
+        }
         _ => return None,
     };
     Some((card, case))

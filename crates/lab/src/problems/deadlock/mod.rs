@@ -2,6 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `check` | [`Case`]: the detectors in the checker |
 //! | [`standing`] | [`Standing`]: a wait-for graph at one moment: stuck processes, reasons, victims |
 //! | `scenario` | [`Scenario`]: everything that determines a run |
 //! | `work` | processes that think, grant and request, and their judge |
@@ -9,6 +10,7 @@
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 mod bank;
+pub(crate) mod check;
 mod report;
 mod scenario;
 pub mod standing;
@@ -24,6 +26,7 @@ use conclave_algorithms::deadlock::spec;
 use conclave_algorithms::deadlock::{Detection, Site};
 use conclave_sim::{End, Recording, World};
 
+pub use check::{ABORTED, Case, DEADLOCK, DECLARED, ENDED};
 pub use report::{Detected, Locked, Report};
 pub use scenario::Scenario;
 pub use standing::{Policy, Standing};

@@ -1,21 +1,25 @@
 //! The detector problem in the checker: every execution in which some crash.
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
 use conclave_algorithms::detector::{self, Detector, Event, Group};
+use conclave_algorithms::mutants::detector::OfDetector;
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_check::{Checker, Faults, Findings, Model, Monitor, Offer, Options, Order, Timing};
-use conclave_kernel::{Never, NodeId, Property};
+use conclave_kernel::{Card, Never, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
-use crate::case::{self, Entry, Known, bit};
+use crate::case::{self, Entry, Known, TICK, bit};
 
 /// The data that determines an exploration, except its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// The name of the algorithm.
     pub algorithm: String,
+    /// The flaw of the algorithm; `None` for the algorithm itself.
+    #[serde(default)]
+    pub mutant: Option<String>,
     /// N.
     pub nodes: u32,
     /// T, the time from one heartbeat to the next.
@@ -30,11 +34,28 @@ pub struct Case {
     pub faults: Faults,
 }
 
+impl Case {
+    /// Creates the case of an algorithm without faults, in a world that meets its needs. The period is two
+    /// ticks, and a message takes at most one.
+    pub fn of(card: &Card, nodes: u32) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            mutant: None,
+            nodes,
+            period: 2 * TICK,
+            margin: TICK,
+            order: if card.needs.fifo { Order::Fifo } else { Order::Any },
+            timing: Timing::Sync { delay: 1, tick: TICK },
+            faults: Faults::default(),
+        }
+    }
+}
+
 impl case::Case for Case {
     fn checker(&self, options: &Options, judges: bool) -> Result<Checker, String> {
         let options =
             Options { order: self.order, timing: self.timing, faults: self.faults, ..options.clone() };
-        (case::find(ENTRIES.iter(), None, &self.algorithm)?.checker)(self, &options, judges)
+        (entry(self.mutant.as_deref(), &self.algorithm)?.checker)(self, &options, judges)
     }
 
     fn properties(&self) -> Vec<Known> {
@@ -48,13 +69,22 @@ impl case::Case for Case {
 
 macro_rules! explored {
     ($algorithm:ty) => {
-        Entry { card: &<$algorithm as Detector>::CARD, has_flaw: |_| false, checker: checker::<$algorithm> }
+        Entry {
+            card: &<$algorithm as Detector>::CARD,
+            has_flaw: case::has_flaw::<$algorithm>,
+            checker: checker::<$algorithm>,
+        }
     };
 }
 
 static ENTRIES: &[Entry<Case>] = &detector::each!(explored);
 
-fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
+/// Returns the entry of an algorithm.
+pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
+    case::find(ENTRIES.iter(), mutant, algorithm)
+}
+
+fn checker<P: Fallible + Detector>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
     // The condition is a constant, so that no checker is compiled for these algorithms.
     if const { P::CARD.reads_clock } {
         return Err(format!(
@@ -64,7 +94,9 @@ fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Check
     }
     let about = serde_json::to_string(case).map_err(|error| error.to_string())?;
     let group = Group::new(case.nodes, case.period, case.margin);
-    let model = Watching::<P> { about, ..Watching::new(group)? };
+    let flaw = case.mutant.clone().unwrap_or_default();
+    let make: Make<_> = |me, group, flaw| Flawed::new(P::new(me, group), flaw);
+    let model = Watching::<Flawed<P, OfDetector>> { about, flaw, make, ..Watching::new(group)? };
     Checker::new(model, options).map_err(|error| error.to_string())
 }
 
@@ -73,8 +105,12 @@ fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Check
 pub struct Watching<P> {
     group: Group,
     about: String,
-    algorithm: PhantomData<fn() -> P>,
+    make: Make<P>,
+    flaw: String,
 }
+
+/// A function that creates a site of a group, with a flaw if the name of one is given.
+type Make<P> = fn(NodeId, &Group, &str) -> P;
 
 /// The largest group whose pairs fit into the checker's obligations.
 pub const MOST_NODES: u32 = 8;
@@ -83,7 +119,12 @@ impl<P: Detector> Watching<P> {
     /// Creates the model; fails if the group is too large.
     pub fn new(group: Group) -> Result<Self, String> {
         match group.nodes {
-            1..=MOST_NODES => Ok(Self { group, about: String::new(), algorithm: PhantomData }),
+            1..=MOST_NODES => Ok(Self {
+                group,
+                about: String::new(),
+                make: |me, group, _| P::new(me, group),
+                flaw: String::new(),
+            }),
             nodes => Err(format!("{nodes} nodes cannot be checked: give 1 to {MOST_NODES}")),
         }
     }
@@ -106,7 +147,7 @@ impl<P: Detector> Model for Watching<P> {
     }
 
     fn site(&self, me: NodeId) -> P {
-        P::new(me, &self.group)
+        (self.make)(me, &self.group, &self.flaw)
     }
 
     fn monitor(&self) -> Watch {
