@@ -16,6 +16,7 @@ fn for_ever(algorithm: &str, mutant: &str) -> Report {
         order: Order::Fifo,
         timing: Timing::Async,
         faults: Faults::default(),
+        mistakes: 0,
         judged: Judged::Exclusion,
     };
     let options = Options { threads: 1, ..Options::default() };

@@ -18,7 +18,10 @@ use conclave_kernel::{Card, NodeId};
 
 use super::flawed::{Fallible, Flawed, View};
 use super::generic::{Rule, Stage};
-use crate::mutex::{Bill, Command, Event, Group, Mutex};
+use crate::election::Election;
+use crate::mutex::central::elected::ElectedCore;
+use crate::mutex::layered::{self, Core};
+use crate::mutex::{Bill, Command, CrashTolerant, Event, Group, Mutex};
 
 pub use table::MUTANTS;
 
@@ -68,3 +71,26 @@ impl<P: Fallible + Mutex> Mutex for Flawed<P, OfMutex> {
         self.site().clock()
     }
 }
+
+/// The view of the cores of layered algorithms.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfCore;
+
+impl<P: Core> View<P> for OfCore {
+    const RULES: &'static [Rule] = Rule::ALL;
+
+    fn kind(message: &P::Message) -> &'static str {
+        P::kind(message)
+    }
+
+    fn after_command(command: &layered::Command) -> Option<Stage> {
+        (*command == layered::Command::Mutex(Command::Acquire)).then_some(Stage::Asking)
+    }
+
+    fn after_event(event: &Event) -> Option<Stage> {
+        stage_after(event)
+    }
+}
+
+impl Fallible for CrashTolerant {}
+impl<E: Election> Fallible for ElectedCore<E> {}

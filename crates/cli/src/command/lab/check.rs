@@ -214,8 +214,9 @@ fn case(args: &Args, problem: &str, name: &str) -> Option<(&'static Card, Box<dy
     let card = catalog::cards().find(|card| card.problem == problem && card.name == name)?;
     let (order, timing, faults, mutant) = (args.order, args.timing(), args.faults(), args.mutant.clone());
     let case: Box<dyn Case> = match problem {
-        "mutex" if matrix::rows(Some(problem)).any(|known| known.name == name) => {
+        "mutex" => {
             let case = mutex::check::Case::of(card, args.nodes, args.entries);
+            let timing = args.sync.map_or(case.timing, |_| timing);
             let judged = if args.causal { mutex::check::Judged::Order } else { case.judged };
             let quorum = args.quorum;
             Box::new(mutex::check::Case { mutant, quorum, order, timing, faults, judged, ..case })

@@ -5,6 +5,7 @@
 //! A [`Judge`] judges the properties besides exclusion and progress. [`Talking`] adds application messages.
 
 mod judge;
+mod layered;
 mod talking;
 
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
@@ -19,6 +20,7 @@ use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
 pub use judge::Judge;
+pub use layered::AFTER_A_CRASH;
 pub use talking::{APPLICATION, Application, Inform, Instruction, Message, Talking};
 
 use super::Scenario;
@@ -43,6 +45,10 @@ pub struct Case {
     pub timing: Timing,
     /// The faults that may happen.
     pub faults: Faults,
+    /// The number of mistakes of the oracle that replaces the detector of a layered algorithm. It corrects each
+    /// of them.
+    #[serde(default)]
+    pub mistakes: u8,
     /// The properties that are judged.
     pub judged: Judged,
 }
@@ -90,8 +96,9 @@ impl Case {
             entries,
             quorum: None,
             order: if card.needs.fifo { Order::Fifo } else { Order::Any },
-            timing: Timing::Async,
+            timing: layered::timing(card.name).unwrap_or_default(),
             faults: Faults::default(),
+            mistakes: 0,
             judged: if card.promises(FENCES.name) { Judged::Fences } else { Judged::Exclusion },
         }
     }
@@ -108,6 +115,7 @@ impl Case {
             order,
             timing,
             faults,
+            mistakes: world.mistakes,
             judged,
         }
     }
@@ -159,7 +167,7 @@ static CYCLIC: Entry<Case> = explored!(CyclicSuzukiKasami);
 
 /// Returns the entry of the mutant, or of the algorithm if there is none.
 pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
-    case::find(ENTRIES.iter().chain([&CYCLIC]), mutant, algorithm)
+    case::find(ENTRIES.iter().chain([&CYCLIC]).chain(layered::ENTRIES), mutant, algorithm)
 }
 
 fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
