@@ -1,8 +1,10 @@
 //! The integration tests of this crate, in one binary: each further binary would link everything once more.
 
+mod deepening;
 mod detector;
 mod election;
 mod evidence;
+mod flaws;
 mod layered;
 mod links;
 mod matrix;

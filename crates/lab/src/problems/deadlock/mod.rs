@@ -24,6 +24,7 @@ use conclave_algorithms::deadlock::locking::{Estate, Locking};
 use conclave_algorithms::deadlock::site::Group;
 use conclave_algorithms::deadlock::spec;
 use conclave_algorithms::deadlock::{Detection, Site};
+use conclave_kernel::NodeId;
 use conclave_sim::{End, Recording, World};
 
 pub use check::{ABORTED, Case, DEADLOCK, DECLARED, ENDED};
@@ -72,6 +73,15 @@ pub fn run_algorithm<D: Detection>(
 
 /// Runs a scenario of one way to lock. Records a trace if `record` is set.
 pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Recording>), String> {
+    run_way_made(scenario, L::new, record)
+}
+
+/// Runs a scenario of one way to lock whose sites `make` creates.
+pub(crate) fn run_way_made<L: Locking>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Estate) -> L + 'static,
+    record: bool,
+) -> Result<(Locked, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.setup.nodes, &L::CARD, &[])?;
     if scenario.model.is_some() || scenario.detect_only {
@@ -81,7 +91,7 @@ pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked,
         ));
     }
     let estate = Estate { nodes: scenario.setup.nodes, locks: bank::locks(scenario.setup.nodes) };
-    let mut world = World::new(scenario.setup.clone(), Bank::new(scenario), move |me| L::new(me, &estate));
+    let mut world = World::new(scenario.setup.clone(), Bank::new(scenario), move |me| make(me, &estate));
     if record {
         world = world.recording(scenario.header());
     }

@@ -17,7 +17,7 @@ mod scenario;
 use std::time::Instant;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS, CONSTANT_ACCURACY};
-use conclave_algorithms::detector::{Detector, Event};
+use conclave_algorithms::detector::{Detector, Event, Group};
 use conclave_kernel::{NodeId, Property, Time, Violation};
 use conclave_sim::{Desk, Director, Limits, Recording, World};
 
@@ -33,13 +33,22 @@ pub fn run_algorithm<P: Detector>(
     scenario: &Scenario,
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// Runs a scenario of one algorithm whose sites `make` creates.
+pub(crate) fn run_made<P: Detector>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.setup.nodes, &P::CARD, &[])?;
     let group = scenario.group();
     let is_constant = scenario.constant_accuracy().missing.is_none();
     let problem =
         Problem { meter: Meter::new(group.nodes), is_constant, violations: Vec::new(), undescribed: 0 };
-    let mut world = World::new(scenario.setup.clone(), problem, move |me| P::new(me, &group));
+    let mut world = World::new(scenario.setup.clone(), problem, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }

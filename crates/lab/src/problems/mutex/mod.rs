@@ -24,6 +24,7 @@ use conclave_kernel::{Effect, NodeId, Size, Time, Violation};
 use conclave_sim::{Desk, Director, Recording, World};
 
 pub use report::{Delays, Report};
+pub(crate) use scenario::uses_quorums;
 pub use scenario::{Scenario, Work};
 
 use crate::problem::{self, Scenario as _};

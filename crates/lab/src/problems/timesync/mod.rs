@@ -35,6 +35,15 @@ pub fn run_algorithm<P: TimeSync>(
     scenario: &Scenario,
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// Runs a scenario of one algorithm whose sites `make` creates.
+pub(crate) fn run_made<P: TimeSync>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     // A round of these algorithms needs memory for every pair of sites.
     if [<timesync::Berkeley>::CARD.name, <timesync::BerkeleyRing>::CARD.name].contains(&P::CARD.name) {
@@ -43,7 +52,7 @@ pub fn run_algorithm<P: TimeSync>(
     let group = scenario.group(&P::CARD);
     let problem = Problem::new::<P>(scenario, &group);
     let setup = scenario.world(&P::CARD);
-    let mut world = World::new(setup, problem, move |me| P::new(me, &group));
+    let mut world = World::new(setup, problem, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }
