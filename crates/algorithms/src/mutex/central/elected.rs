@@ -10,7 +10,7 @@
 //! 3. The master removes a suspected site from its queue. If the site was in the critical section, it counts
 //!    as outside.
 //! 4. If a suspected site is trusted again, the master starts a new term, so that it polls the returned site
-//!    too. Until then, the master ignores messages of the suspected site.
+//!    too. Until then, the master ignores requests of the suspected site.
 //!
 //! **Traps**: a REQUEST may arrive after the suspicion of its sender. A master that queues it grants it to a site
 //! that is down, and waits for ever.
@@ -154,7 +154,8 @@ impl<E: Election> Protocol for ElectedCore<E> {
     fn on_message(&mut self, from: NodeId, message: CoreMessage<E>, cx: &mut Cx<'_, Self>) {
         match message {
             // The site is down, so it would never return a grant. If the suspicion is wrong, rule 4 polls it.
-            CoreMessage::Mutex(_) if self.mutex.desk.is_some() && self.suspects.contains(from) => {}
+            CoreMessage::Mutex(super::Message { body: Body::Request { .. }, .. })
+                if self.mutex.desk.is_some() && self.suspects.contains(from) => {}
             CoreMessage::Mutex(message) => self.coordinate(Input::Message { from, message }, cx),
             CoreMessage::Election(message) => self.elect(Input::Message { from, message }, cx),
         }
