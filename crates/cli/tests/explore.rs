@@ -176,7 +176,9 @@ fn the_zoo_prints_what_was_caught_by_what() {
     assert_eq!(line("mutants --only nobody").status.code(), Some(2));
     let text = prints("mutants snapshot --only ly-", 0);
     assert!(text.contains("ly-no-counts") && text.contains("messages, 6 to 6 without the flaw"), "{text}");
-    for refused in ["mutants detector", "mutants nowhere", "mutants snapshot --only maekawa"] {
+    let text = prints("mutants detector --only heartbeat", 0);
+    assert!(text.contains("never-sends:HEARTBEAT") && text.contains("accuracy"), "{text}");
+    for refused in ["mutants detector --only nobody", "mutants nowhere", "mutants snapshot --only maekawa"] {
         assert_eq!(line(refused).status.code(), Some(2), "{refused}");
     }
 }

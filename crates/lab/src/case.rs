@@ -136,7 +136,7 @@ fn made(
             Box::new(case)
         }
         "deadlock" => {
-            let mut case = deadlock::Case::of(card, nodes, entries);
+            let mut case = deadlock::Case { resolves: true, ..deadlock::Case::of(card, nodes, entries) };
             change(&mut case.order, &mut case.timing, &mut case.faults, &mut 0);
             Box::new(case)
         }

@@ -4,6 +4,8 @@
 //! kind of message. [`judge`] says what is known about an algorithm with a flaw, or about the algorithm itself:
 //! a counterexample, the number of states that were explored, or the number of seeds that were sampled.
 
+use std::fmt;
+
 use conclave_algorithms::mutants::flawed::View;
 use conclave_algorithms::mutants::generic::{Generic, Rule};
 use conclave_algorithms::mutants::{self, deadlock, detector, election, mutex, snapshot, timesync};
@@ -65,6 +67,20 @@ impl Evidence {
             Self::Counterexample { property, .. } => Some(property),
             Self::Explored { .. } => None,
             Self::Sampled { broken, .. } => broken.as_ref().map(|broken| broken.property.as_str()),
+        }
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Counterexample { size, counterexample, .. } => {
+                write!(f, "{} steps with {} sites", counterexample.steps, size.nodes)
+            }
+            Self::Explored { states, finished: Some(_) } => write!(f, "explored: {states} states"),
+            Self::Explored { states, finished: None } => write!(f, "bounded: {states} states"),
+            Self::Sampled { broken: Some(broken), .. } => write!(f, "seed {}", broken.seed),
+            Self::Sampled { seeds, .. } => write!(f, "sampled: {seeds} seeds"),
         }
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use conclave_algorithms::detector::spec::{CONSTANT_ACCURACY, WINDOWS};
 use conclave_algorithms::detector::{self, Detector, Group};
+use conclave_algorithms::mutants::detector::OfDetector;
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_kernel::{Card, Judgement, Ratio};
 use conclave_sim::{Delay, Profile, Setup, exact};
 use serde::{Deserialize, Serialize};
@@ -169,8 +171,9 @@ macro_rules! entry {
 
 static ENTRIES: &[Entry<Scenario>] = &detector::each!(entry);
 
-fn simulate<P: Detector>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
-    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+fn simulate<P: Fallible + Detector>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    // Samples of flaws use this type too, so each simulation is compiled once.
+    let (report, trace) = run_algorithm::<Flawed<P, OfDetector>>(scenario, recorder.wants_trace())?;
     recorder.take(trace.as_ref())?;
     Ok(report)
 }

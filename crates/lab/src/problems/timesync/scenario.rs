@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
+use conclave_algorithms::mutants::timesync::OfTimeSync;
 use conclave_algorithms::timesync::dtp::ticks;
 use conclave_algorithms::timesync::spec::TRUTH;
 use conclave_algorithms::timesync::{
@@ -285,8 +287,9 @@ macro_rules! entry {
 
 static ENTRIES: &[Entry<Scenario>] = &timesync::each!(entry);
 
-fn simulate<P: TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
-    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+fn simulate<P: Fallible + TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    // Samples of flaws use this type too, so each simulation is compiled once.
+    let (report, trace) = run_algorithm::<Flawed<P, OfTimeSync>>(scenario, recorder.wants_trace())?;
     recorder.take(trace.as_ref())?;
     Ok(report)
 }
