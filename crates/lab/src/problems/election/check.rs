@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use conclave_algorithms::detector::{self, Class, Mute, Oracle};
+use conclave_algorithms::election::mutants::OfElection;
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{self, Command, DetectorBased, Election, Event, Group};
 use conclave_algorithms::mutants::World;
@@ -177,7 +178,7 @@ fn checker<P: Fallible + Election>(case: &Case, options: &Options, _: bool) -> R
         0 => Class::Perfect,
         mistakes => Class::EventuallyPerfect { mistakes },
     };
-    let model = Elections::<Flawed<P>> {
+    let model = Elections::<Flawed<P, OfElection>> {
         group: case.group(),
         calls: case.work.entries,
         who: case.work.caller.clone(),
@@ -263,6 +264,12 @@ impl<P: Election> Model for Elections<P> {
 
     fn liveness(&self) -> Property {
         E2
+    }
+
+    /// A site that has elected the highest site keeps it. Elections without need and faults are limited, so a
+    /// site that decides again for ever does so for no reason.
+    fn stability(&self) -> Option<Property> {
+        Some(E2)
     }
 
     fn kind(&self, message: &P::Message) -> &'static str {
