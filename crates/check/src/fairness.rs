@@ -13,12 +13,16 @@
 //! of the whole graph, which leaves the waiting and comes back. They count a step without change as progress;
 //! here such a step is no edge. They print a cycle that is no path.
 //!
+//! An obligation that is met may also open again for ever, like the seat of a leader that gives it up after
+//! every election. Such a cycle lies in a fair component of the whole graph, in which the obligation is open in
+//! some states and met in others. An execution that goes round the whole component is fair.
+//!
 //! A timer that is armed again before it fires is postponed, not neglected. Such an edge counts as taking the
 //! timer.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use crate::components::components;
+use crate::components::{Components, components};
 use crate::explore::Waypoint;
 use crate::graph::Graph;
 
@@ -37,22 +41,53 @@ pub(crate) fn starvation(graph: &Graph) -> Option<Lasso> {
     if graph.is_surely_acyclic() {
         return None;
     }
+    let put_off = postponed(graph);
+    let open = graph.ever_pending();
+    (0..u64::BITS).filter(|bit| open >> bit & 1 == 1).find_map(|bit| {
+        let found = components(graph, |state| graph.pending(state) >> bit & 1 == 1);
+        cyclic(&found).into_iter().find_map(|states| {
+            let part = Part { graph, component: &found.of, states, put_off: &put_off };
+            part.is_fair().then(|| part.lasso(bit, &[]))
+        })
+    })
+}
+
+/// Returns a fair cycle on which an obligation is met and opens again, if there is one.
+pub(crate) fn instability(graph: &Graph) -> Option<Lasso> {
+    if graph.is_surely_acyclic() {
+        return None;
+    }
+    let put_off = postponed(graph);
+    let found = components(graph, |_| true);
+    cyclic(&found).into_iter().find_map(|states| {
+        let both = |(all, some), state: &u32| (all & graph.pending(*state), some | graph.pending(*state));
+        let (all, some) = states.iter().fold((!0, 0), both);
+        // The obligations that are open in some states of the component and met in others.
+        let changing: u64 = some & !all;
+        let bit = (changing != 0).then(|| changing.trailing_zeros())?;
+        let part = Part { graph, component: &found.of, states, put_off: &put_off };
+        let is_open = |state: &&u32| graph.pending(**state) >> bit & 1 == 1;
+        let stops = [states.iter().find(is_open), states.iter().find(|state| !is_open(state))];
+        part.is_fair().then(|| part.lasso(bit, &stops.into_iter().flatten().copied().collect::<Vec<_>>()))
+    })
+}
+
+/// Returns the components with a cycle, in the order of their first states.
+fn cyclic(found: &Components) -> Vec<&[u32]> {
+    // Steps without change are no edges, so a component of one state has no cycle.
+    let members = (0..found.len()).map(|component| found.members(component));
+    let mut cyclic: Vec<_> = members.filter(|states| states.len() > 1).collect();
+    cyclic.sort_unstable_by_key(|states| states[0]);
+    cyclic
+}
+
+/// Returns the timers that each edge postpones.
+fn postponed(graph: &Graph) -> HashMap<u32, Vec<u32>> {
     let mut put_off: HashMap<u32, Vec<u32>> = HashMap::new();
     for (edge, action) in &graph.put_off {
         put_off.entry(*edge).or_default().push(*action);
     }
-    let open = graph.ever_pending();
-    (0..u64::BITS).filter(|bit| open >> bit & 1 == 1).find_map(|bit| {
-        let found = components(graph, |state| graph.pending(state) >> bit & 1 == 1);
-        let members = (0..found.len()).map(|component| found.members(component));
-        // Steps without change are no edges, so a component of one state has no cycle.
-        let mut cyclic: Vec<_> = members.filter(|states| states.len() > 1).collect();
-        cyclic.sort_unstable_by_key(|states| states[0]);
-        cyclic.into_iter().find_map(|states| {
-            let part = Part { graph, component: &found.of, states, put_off: &put_off };
-            part.is_fair().then(|| part.lasso(bit))
-        })
-    })
+    put_off
 }
 
 /// One component, and its part of the graph.
@@ -97,8 +132,8 @@ impl Part<'_> {
             .filter(move |edge| self.component[self.graph.end(*edge) as usize] == component)
     }
 
-    /// Returns the path into the component and a fair cycle in it.
-    fn lasso(&self, bit: u32) -> Lasso {
+    /// Returns the path into the component and a fair cycle in it that passes all `stops`.
+    fn lasso(&self, bit: u32, stops: &[u32]) -> Lasso {
         // The numbers of states grow with their distance from the start.
         let entry = self.states[0];
         let mut cycle: Vec<(u32, u32)> = Vec::new();
@@ -113,6 +148,11 @@ impl Part<'_> {
                 here = self.go(here, &mut cycle, |edge, to| {
                     self.taken(edge).any(|taken| taken == action) || !self.possible(to).contains(&action)
                 });
+            }
+        }
+        for stop in stops {
+            if here != *stop && cycle.iter().all(|(from, _)| from != stop) {
+                here = self.go(here, &mut cycle, |_, to| to == *stop);
             }
         }
         if here != entry || cycle.is_empty() {

@@ -54,6 +54,7 @@ use std::time::Instant;
 use conclave_kernel::Recording;
 
 use crate::explore::{Explored, Failure, Meter};
+use crate::fairness::Lasso;
 use crate::graph::Graph;
 use crate::registry::Registry;
 use crate::stepper::Stepper;
@@ -162,14 +163,27 @@ fn judge_cycles(
     explored.bytes = explored.bytes.max(bytes);
     let bound = || format!("stopped at the bound on {}", meter.bound().unwrap_or("choices of one step"));
     let graph = graph.ok_or_else(bound)?;
-    if let Some(lasso) = fairness::starvation(&graph) {
-        let why = format!("n{} waits for ever, although every site takes its steps", lasso.bit);
-        let breach = Breach { property: stepper.system.liveness(), why };
-        let repeats_after = Some(lasso.repeats_after);
-        explored.failure =
-            Some(Failure { verdict: Verdict::Violated, breach, path: lasso.path, repeats_after });
-    }
+    let found = starvation(&graph, stepper).or_else(|| instability(&graph, stepper));
+    explored.failure = found.map(|(breach, lasso)| Failure {
+        verdict: Verdict::Violated,
+        breach,
+        path: lasso.path,
+        repeats_after: Some(lasso.repeats_after),
+    });
     Ok(())
+}
+
+fn starvation(graph: &Graph, stepper: &Stepper<'_>) -> Option<(Breach, Lasso)> {
+    let lasso = fairness::starvation(graph)?;
+    let why = format!("n{} waits for ever, although every site takes its steps", lasso.bit);
+    Some((Breach { property: stepper.system.liveness(), why }, lasso))
+}
+
+fn instability(graph: &Graph, stepper: &Stepper<'_>) -> Option<(Breach, Lasso)> {
+    let property = stepper.system.stability()?;
+    let lasso = fairness::instability(graph)?;
+    let why = format!("n{} reaches its goal and loses it again for ever, without a fault", lasso.bit);
+    Some((Breach { property, why }, lasso))
 }
 
 fn report(

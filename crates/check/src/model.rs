@@ -32,6 +32,12 @@ pub trait Model: Sync + 'static {
     /// The property that an endless wait violates. Reports of stuck states and of starvation name it.
     fn liveness(&self) -> Property;
 
+    /// The property that is violated if an obligation is met and opens again for ever. `None`: obligations may
+    /// open again and again, like those of sites that request again and again.
+    fn stability(&self) -> Option<Property> {
+        None
+    }
+
     /// The kind of a message in the spelling of the paper.
     fn kind(&self, message: &<Self::Protocol as Protocol>::Message) -> &'static str;
 

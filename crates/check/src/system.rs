@@ -48,6 +48,9 @@ pub(crate) trait System: Sync {
     /// Returns the name of the property that an endless wait violates.
     fn liveness(&self) -> &'static str;
 
+    /// Returns the name of the property that is violated if an obligation opens again for ever.
+    fn stability(&self) -> Option<&'static str>;
+
     /// Returns the names of the observations that an exploration should make.
     fn sometimes(&self) -> &'static [&'static str];
 
@@ -218,6 +221,10 @@ impl<M: Model> System for Registry<M> {
 
     fn liveness(&self) -> &'static str {
         self.model.liveness().name
+    }
+
+    fn stability(&self) -> Option<&'static str> {
+        self.model.stability().map(|property| property.name)
     }
 
     fn sometimes(&self) -> &'static [&'static str] {

@@ -9,6 +9,7 @@ mod properties;
 use std::fmt::Debug;
 
 use conclave_algorithms::mutants::flawed::Fallible;
+use conclave_algorithms::mutants::generic::Generic;
 use conclave_algorithms::mutants::{self, Mutant, World};
 use conclave_check::{Checker, Costs, Options, Order, Report, Retraced, Watcher};
 use conclave_kernel::{Card, NodeId};
@@ -23,7 +24,7 @@ use crate::added;
 use crate::experiment::{Experiment, Space, file, flags};
 use crate::log;
 use crate::matrix::Assumption;
-use crate::problems::{detector, election, mutex, snapshot};
+use crate::problems::{deadlock, detector, election, mutex, snapshot};
 use crate::sites;
 
 /// The work of a problem in the checker. Its fields are flags of `conclave check` and fields of headers.
@@ -100,7 +101,11 @@ impl<W: Explored> Case for Experiment<W, Space> {
         let Self { algorithm, flaw, work, world } = self;
         let mut line = format!("conclave check {}/{algorithm} --nodes {}", W::PROBLEM, world.nodes);
         let flaw = flaw.iter().map(|flaw| format!("--mutant {flaw}"));
-        for flag in flaw.chain(flags::written(work, &W::default())).chain(world.flags()) {
+        let written = flags::written(work, &W::default());
+        // Without a number of entries, the command would explore growing sizes.
+        let entries = flags::json(work).get("entries").map(|entries| format!("--entries {entries}"));
+        let entries = entries.filter(|entries| !written.contains(entries));
+        for flag in flaw.chain(entries).chain(written).chain(world.flags()) {
             line.push(' ');
             line.push_str(&flag);
         }
@@ -190,6 +195,16 @@ fn made(
             change(&mut case.world, &mut 0);
             Box::new(case)
         }
+        "detector" => {
+            let mut case = detector::Case::of(card, nodes);
+            change(&mut case.world, &mut 0);
+            Box::new(case)
+        }
+        "deadlock" => {
+            let mut case = deadlock::Case::of(card, nodes, entries).with(|work| work.resolves = true);
+            change(&mut case.world, &mut 0);
+            Box::new(case)
+        }
         problem => return Err(format!("the checker has no model of problem {problem}")),
     })
 }
@@ -208,6 +223,7 @@ pub fn read(problem: &str, scenario: &str) -> Result<Box<dyn Case>, String> {
         "election" => boxed::<election::check::Work>(scenario),
         "snapshot" => boxed::<snapshot::check::Work>(scenario),
         "detector" => boxed::<detector::check::Work>(scenario),
+        "deadlock" => boxed::<deadlock::check::Work>(scenario),
         problem => Err(format!("the checker has no model of problem {problem}")),
     }
 }
@@ -241,9 +257,13 @@ pub(crate) fn find<C: 'static>(
             return Ok(flawed);
         }
         let known = mutants::all().find(|known| known.name == name);
-        algorithm = known
-            .ok_or_else(|| format!("there is no mutant called {name}: see `conclave mutants`"))?
-            .algorithm;
+        algorithm = match (known, name.parse::<Generic>()) {
+            (Some(known), _) => known.algorithm,
+            (None, Ok(_)) => algorithm,
+            (None, Err(_)) => {
+                return Err(format!("there is no mutant called {name}: see `conclave mutants`"));
+            }
+        };
     }
     let mut entries = entries;
     entries

@@ -3,16 +3,21 @@
 //! A row is an algorithm, a column an assumption. The algorithm is put into a world in which all its other
 //! needs are met and this one is not, and the checker says whether it is still correct or how it breaks, in
 //! as few steps as possible. No cell is empty: where the card says that an assumption is *not* needed, the
-//! cell shows it.
+//! cell shows it. An algorithm that the checker cannot explore is run with many seeds, and its cell shows
+//! their number.
+
+use std::time::Instant;
 
 use conclave_algorithms::{election, mutex, snapshot};
 use conclave_check::{Options, Order, Verdict};
 use conclave_kernel::{Card, Needs};
 use serde::Serialize;
 
+use crate::added;
 use crate::case;
 use crate::experiment::Space;
 use crate::log::Log;
+use crate::sampling;
 
 /// Something that an algorithm may rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -104,6 +109,10 @@ pub struct Cell {
     pub states: u64,
     /// The steps of the counterexample: as few as possible.
     pub steps: Option<u32>,
+    /// The number of seeds that were run, if the checker cannot explore the algorithm.
+    pub seeds: Option<u64>,
+    /// The first seed that breaks a property.
+    pub seed: Option<u64>,
     /// Time on the wall.
     pub seconds: f64,
     /// The counterexample.
@@ -131,10 +140,26 @@ impl Agreement {
             (Verdict::Bounded, _) => Self::Unknown,
         }
     }
+
+    /// The same for a sample, which proves nothing if no seed breaks a property.
+    const fn of_sample(is_broken: bool, needed: bool) -> Self {
+        match (is_broken, needed) {
+            (true, true) => Self::Yes,
+            (true, false) => Self::No,
+            (false, _) => Self::Unknown,
+        }
+    }
 }
 
-/// The problems that have a matrix.
+/// The problems whose algorithms the checker explores in every cell.
 pub const PROBLEMS: [&str; 3] = ["mutex", "election", "snapshot"];
+
+/// The cards of all problems that have a row, also of those that are sampled.
+pub fn all_rows(problem: Option<&str>) -> impl Iterator<Item = &'static Card> {
+    let is_layered = |card: &Card| mutex::LAYERED.iter().any(|layered| layered.name == card.name);
+    let of_problem = move |card: &&Card| problem.is_none_or(|problem| card.problem == problem);
+    added::cards().filter(move |card| !is_layered(card)).filter(of_problem)
+}
 
 /// The cards that have a row. Layered mutexes, whose heartbeats never end, have none.
 pub fn rows(problem: Option<&str>) -> impl Iterator<Item = &'static Card> {
@@ -158,17 +183,75 @@ pub fn row(
     let mut explored: Vec<String> = Vec::new();
     for without in Assumption::ALL {
         begins(without);
-        let (nodes, case) = case::without(card, without, nodes, entries)?;
-        let key = format!("{case:?}");
         let needed = without.is_needed(card.needs);
+        let (nodes, case) = match case::without(card, without, nodes, entries) {
+            Ok((nodes, case)) => match case.checker(options, true) {
+                Ok(_) => (nodes, case),
+                Err(why) => {
+                    cells.push(sample(card, without, why)?);
+                    continue;
+                }
+            },
+            Err(why) => {
+                cells.push(sample(card, without, why)?);
+                continue;
+            }
+        };
+        let key = format!("{case:?}");
         let cell = match explored.iter().position(|known| *known == key) {
             Some(same) => cells[same].clone(),
-            None => explore(card, without, nodes, case.as_ref(), options)?,
+            None => explore_twice(card, without, (nodes, entries), case.as_ref(), options)?,
         };
         explored.push(key);
         cells.push(Cell { without, needed, agrees: Agreement::of(cell.verdict, needed), ..cell });
     }
     Ok(cells)
+}
+
+/// Explores a cell. If everything holds with one entry a site, it also explores two sites with two entries
+/// each, because some flaws need a second entry.
+fn explore_twice(
+    card: &Card,
+    without: Assumption,
+    (nodes, entries): (u32, u8),
+    case: &dyn case::Case,
+    options: &Options,
+) -> Result<Cell, String> {
+    let cell = explore(card, without, nodes, case, options)?;
+    if entries >= 2 || cell.verdict != Verdict::Holds {
+        return Ok(cell);
+    }
+    let (nodes, second) = case::without(card, without, 2, 2)?;
+    let second = explore(card, without, nodes, second.as_ref(), options)?;
+    Ok(if second.verdict == Verdict::Holds { cell } else { second })
+}
+
+/// The number of seeds of a cell that is sampled.
+pub const SEEDS: u64 = 20;
+
+/// Runs an algorithm without the assumption, because the checker cannot explore it. `why_not` is the reason.
+fn sample(card: &Card, without: Assumption, why_not: String) -> Result<Cell, String> {
+    let began = Instant::now();
+    let sample = sampling::sample_without(card, without, 0..SEEDS)?;
+    let needed = without.is_needed(card.needs);
+    let broken = sample.broken.as_ref();
+    Ok(Cell {
+        algorithm: card.path().to_string(),
+        nodes: sample.nodes,
+        without,
+        needed,
+        verdict: if broken.is_some() { Verdict::Violated } else { Verdict::Bounded },
+        agrees: Agreement::of_sample(broken.is_some(), needed),
+        property: broken
+            .and_then(|broken| card.promises.iter().copied().find(|name| *name == broken.property)),
+        why: Some(broken.map_or(why_not, |broken| broken.why.clone())),
+        states: 0,
+        steps: None,
+        seeds: Some(sample.seeds),
+        seed: broken.map(|broken| broken.seed),
+        seconds: began.elapsed().as_secs_f64(),
+        counterexample: None,
+    })
 }
 
 fn explore(
@@ -192,6 +275,8 @@ fn explore(
         why: outcome.why.clone(),
         states: outcome.states,
         steps: found.map(|found| found.steps),
+        seeds: None,
+        seed: None,
         seconds: outcome.seconds,
         counterexample: found.map(|found| Log::from_trace(&found.trace)).transpose()?,
     })

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use conclave_algorithms::mutants::flawed::Flawed;
 use conclave_algorithms::mutants::{self, Catch, FOREVER, Mutant};
+use conclave_algorithms::mutex::mutants::OfMutex;
 use conclave_algorithms::mutex::{self, FairRing, Group, Mutex as _};
 use conclave_algorithms::snapshot::bank::Bank;
+use conclave_algorithms::snapshot::mutants::OfSnapshot;
 use conclave_algorithms::snapshot::{self as snapshots, ChandyLamport, Snapshot as _};
 use conclave_check::{Bounds, Costs, Options, Sometimes, Verdict};
 use conclave_kernel::{Card, Property};
@@ -167,7 +169,7 @@ fn fair_ring(flaw: &'static str, nodes: u32, relay: bool, seed: u64) -> Result<O
     scenario.world.nodes = nodes;
     scenario.world.seed = seed;
     scenario.world.delay = Delay::Exponential(Duration::from_millis(1));
-    let make = move |me, group: &Group| Flawed::new(FairRing::new(me, group), flaw);
+    let make = move |me, group: &Group| Flawed::<_, OfMutex>::new(FairRing::new(me, group), flaw);
     scenario.world.budget = BUDGET;
     let (report, _) = run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &mutex::spec::ME2))
@@ -194,7 +196,9 @@ fn chandy_lamport(flaw: &'static str, nodes: u32, seed: u64) -> Result<Option<St
     scenario.world.nodes = nodes;
     scenario.world.seed = seed;
     scenario.world.delay = Delay::Exponential(Duration::from_millis(1));
-    let make = move |me, nodes, app: Bank| Flawed::new(ChandyLamport::<Bank>::new(me, nodes, app), flaw);
+    let make = move |me, nodes, app: Bank| {
+        Flawed::<_, OfSnapshot>::new(ChandyLamport::<Bank>::new(me, nodes, app), flaw)
+    };
     scenario.world.budget = BUDGET;
     let (report, _) = snapshot::run_made(&scenario, make, false)?;
     Ok(broken(&report.facts, &snapshots::spec::COMPLETE))

@@ -123,6 +123,7 @@ fn a_work_of_the_checker_is_written_as_flags_and_read_back() {
         "--judged causality",
         "--judged exclusion",
         "--causal",
+        "--mistakes 1",
     ]);
     assert_identity::<election::check::Work>(&[
         "--entries 0",
@@ -135,6 +136,7 @@ fn a_work_of_the_checker_is_written_as_flags_and_read_back() {
     ]);
     assert_identity::<snapshot::check::Work>(&["--entries 3"]);
     assert_identity::<detector::check::Work>(&["--period 4ms", "--margin 3ms"]);
+    assert_identity::<deadlock::check::Work>(&["--entries 2", "--resolves", "--phantoms"]);
 }
 
 #[test]

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use conclave_algorithms::detector::{self, Class, Oracle};
-use conclave_algorithms::mutex::ricart_agrawala::crash_tolerant::Command;
-use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2};
-use conclave_algorithms::mutex::{
-    self, CrashTolerant, Event, Fence, Group, LAYERED, Mutex as _, RicartAgrawala,
-};
-use conclave_check::{Faults, Findings, Model, Monitor, Offer, Options, Order, Verdict, check};
+use conclave_algorithms::detector;
+use conclave_algorithms::mutex::LAYERED;
+use conclave_algorithms::mutex::layered::Command;
+use conclave_algorithms::mutex::spec::ME1_CAUSAL;
+use conclave_check::{Options, Order, Report, Verdict};
+use conclave_kernel::NodeId;
 use conclave_kernel::trace::{Json, RawInput};
-use conclave_kernel::{NodeId, Property};
+use conclave_lab::case::{Case as _, unwatched};
 use conclave_lab::problem;
-use conclave_lab::problems::mutex::{Report, Scenario, Workload};
+use conclave_lab::problems::mutex::check::{AFTER_A_CRASH, Case, DEFERRAL};
+use conclave_lab::problems::mutex::{self, Scenario, Workload};
 use conclave_lab::sweep::sweep;
 use conclave_sim::Fault;
 
@@ -26,12 +26,12 @@ fn scenario(algorithm: &str, crashes: &[&str]) -> Scenario {
     scenario
 }
 
-fn run(scenario: &Scenario) -> Report {
+fn run(scenario: &Scenario) -> mutex::Report {
     problem::run(scenario).expect("the scenario is valid")
 }
 
 #[track_caller]
-fn assert_kept(report: &Report) {
+fn assert_kept(report: &mutex::Report) {
     assert!(report.facts.passed(), "{:?}\n{}", report.facts.violations, report.facts.command);
 }
 
@@ -143,147 +143,31 @@ fn where_delays_are_not_bounded_two_are_inside() {
     assert!(broken.iter().any(|broken| *broken));
 }
 
-/// Ricart-Agrawala over every detector of a class.
-#[derive(Clone)]
-struct OverOracle {
-    nodes: u32,
-    entries: u8,
-    class: Class,
+/// Explores the core of a layered algorithm over the oracle, with one entry of each site.
+fn over_oracle(algorithm: &str, nodes: u32, mistakes: u8, crash: u8, order: Order) -> Report {
+    let card = LAYERED.iter().find(|card| card.name == algorithm).expect("it is a layered algorithm");
+    let mut case = Case::of(card, nodes, 1).with(|work| work.mistakes = mistakes);
+    (case.world.crash, case.world.order) = (crash, order);
+    case.explore(&Options::default(), &mut unwatched).expect("the model is small")
 }
 
-impl Model for OverOracle {
-    type Protocol = CrashTolerant;
-    type Monitor = Watch;
-
-    fn name(&self) -> String {
-        "mutex/ricart-agrawala-ft".into()
-    }
-
-    fn nodes(&self) -> u32 {
-        self.nodes
-    }
-
-    fn site(&self, me: NodeId) -> CrashTolerant {
-        CrashTolerant::new(me, &Group::new(self.nodes))
-    }
-
-    fn monitor(&self) -> Watch {
-        Watch {
-            oracle: Oracle::new(self.nodes, self.class),
-            left: vec![self.entries; self.nodes as usize],
-            asking: 0,
-            inside: None,
-            last_fence: Fence(0),
-        }
-    }
-
-    fn liveness(&self) -> Property {
-        ME2
-    }
-
-    fn kind(&self, message: &mutex::ricart_agrawala::Message) -> &'static str {
-        RicartAgrawala::bill(message, NodeId(0), NodeId(0)).kind
-    }
-
-    fn sometimes(&self) -> &'static [&'static str] {
-        &["somebody waits while another is inside", "somebody is inside after a crash"]
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Watch {
-    oracle: Oracle,
-    left: Vec<u8>,
-    asking: u64,
-    inside: Option<NodeId>,
-    last_fence: Fence,
-}
-
-impl Monitor<CrashTolerant> for Watch {
-    type Note = ();
-
-    fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {
-        for saying in self.oracle.sayings() {
-            let command = Command::Detector(saying.event);
-            offer(Offer { node: saying.site, command, required: saying.required });
-        }
-        for (site, left) in self.left.iter().enumerate() {
-            let node = NodeId(site as u32);
-            if self.inside == Some(node) {
-                offer(Offer { node, command: Command::Mutex(mutex::Command::Release), required: true });
-            } else if *left > 0 && self.asking & 1 << site == 0 {
-                offer(Offer { node, command: Command::Mutex(mutex::Command::Acquire), required: false });
-            }
-        }
-    }
-
-    fn pending(&self) -> u64 {
-        self.asking
-    }
-
-    fn shows(&self) -> u64 {
-        let crashed = (0..self.left.len() as u32).any(|site| self.oracle.has_crashed(NodeId(site)));
-        u64::from(self.asking != 0 && self.inside.is_some())
-            | u64::from(crashed && self.inside.is_some()) << 1
-    }
-
-    fn on_command(&mut self, node: NodeId, command: &Command, _findings: &mut Findings) {
-        match command {
-            Command::Mutex(mutex::Command::Acquire) => {
-                self.left[node.index()] -= 1;
-                self.asking |= 1 << node.0;
-            }
-            Command::Mutex(_) => {}
-            Command::Detector(event) => self.oracle.told(node, *event),
-        }
-    }
-
-    fn on_event(&mut self, node: NodeId, event: &Event, findings: &mut Findings) {
-        match event {
-            Event::Granted { fence } => {
-                if let Some(other) = self.inside.replace(node) {
-                    findings.breach(&ME1, format!("{node} entered while {other} was inside"));
-                }
-                if *fence <= self.last_fence {
-                    findings.breach(&FENCES, format!("{node} was granted fence {fence}"));
-                }
-                self.last_fence = *fence;
-                self.asking &= !(1 << node.0);
-            }
-            Event::Released => self.inside = None,
-            Event::Refused(_) => {}
-        }
-    }
-
-    fn on_crash(&mut self, node: NodeId, _findings: &mut Findings) {
-        self.oracle.crashes(node);
-        self.left[node.index()] = 0;
-        self.asking &= !(1 << node.0);
-        self.inside = self.inside.filter(|inside| *inside != node);
-    }
-}
-
-fn over(nodes: u32, class: Class, crash: u8, order: Order) -> conclave_check::Report {
-    let faults = Faults { crash, ..Faults::default() };
-    let model = OverOracle { nodes, entries: 1, class };
-    check(&model, &Options { faults, order, ..Options::default() }).expect("the model is small")
-}
-
-/// Whoever dies, whenever, inside or not; and whenever the others hear of it.
+/// Every moment of a crash, inside or not, and every moment at which the others learn of it.
 #[test]
 fn ricart_agrawala_over_every_perfect_detector_is_proven() {
     for (nodes, crash, order) in [(2, 1, Order::Any), (3, 1, Order::Fifo), (3, 2, Order::Fifo)] {
-        let report = over(nodes, Class::Perfect, crash, order);
+        let report = over_oracle("ricart-agrawala-ft", nodes, 0, crash, order);
         assert_eq!(report.verdict, Verdict::Holds, "{:?} {:?}", report.property, report.why);
-        assert!(report.sometimes.iter().take(2).all(|it| it.seen), "{:?}", report.sometimes);
+        for name in [DEFERRAL, AFTER_A_CRASH] {
+            assert!(report.sometimes.iter().any(|it| it.name == name && it.seen), "{:?}", report.sometimes);
+        }
     }
 }
 
-/// One wrong suspicion, taken back at once, is enough: one asks and enters, the other is told that the first is
-/// dead, asks and enters.
+/// One wrong suspicion, withdrawn at once, is enough: one site requests and enters, the other site learns that
+/// the first has crashed, requests and enters.
 #[test]
 fn a_detector_that_errs_once_lets_two_in() {
-    let report = over(2, Class::EventuallyPerfect { mistakes: 1 }, 0, Order::Fifo);
+    let report = over_oracle("ricart-agrawala-ft", 2, 1, 0, Order::Fifo);
     assert_eq!((report.verdict, report.property), (Verdict::Violated, Some("ME1")));
     let counterexample = report.counterexample.expect("it is violated");
     assert!(counterexample.steps <= 5, "{}", counterexample.steps);

@@ -1,10 +1,12 @@
 //! The integration tests of this crate, in one binary: each further binary would link everything once more.
 
+mod deepening;
 mod detector;
 mod election;
 mod evidence;
 mod exhaustive;
 mod experiment;
+mod flaws;
 mod layered;
 mod links;
 mod matrix;

@@ -54,3 +54,35 @@ fn every_election_breaks_where_it_says_so_and_nowhere_else() {
 fn every_snapshot_breaks_where_it_says_so_and_nowhere_else() {
     assert_as_the_cards_say("snapshot", &cells("snapshot", 2, 2, 200_000));
 }
+
+#[test]
+fn every_problem_has_rows_and_a_detector_of_deadlocks_breaks_without_its_assumptions() {
+    let problems = ["mutex", "election", "detector", "snapshot", "deadlock", "timesync"];
+    assert!(problems.iter().all(|problem| matrix::all_rows(Some(problem)).count() > 1));
+    let detector =
+        matrix::all_rows(Some("deadlock")).find(|card| card.name == "edge-chasing").expect("a row");
+    let cells = matrix::row(detector, 2, 1, &Options::default(), |_| {}).expect("it can be explored");
+    let broken = |without| cells.iter().any(|cell| cell.without == without && cell.steps.is_some());
+    assert!(broken(Assumption::NoLoss) && broken(Assumption::NoCrash), "{cells:?}");
+}
+
+#[test]
+fn an_algorithm_that_cannot_be_explored_has_cells_with_a_number_of_seeds() {
+    let chosen = ["timesync/ntp", "deadlock/ordered"];
+    let cards: Vec<_> =
+        matrix::all_rows(None).filter(|card| chosen.contains(&card.path().to_string().as_str())).collect();
+    assert_eq!(cards.len(), chosen.len());
+    for card in cards {
+        let cells = matrix::row(card, 3, 1, &Options::default(), |_| {}).expect("it can be sampled");
+        assert_eq!(cells.len(), Assumption::ALL.len());
+        for cell in cells {
+            assert!(
+                cell.seeds.is_some_and(|seeds| seeds > 0),
+                "{} without {:?}",
+                cell.algorithm,
+                cell.without
+            );
+            assert_eq!(cell.seed.is_some(), cell.verdict == Verdict::Violated, "{cell:?}");
+        }
+    }
+}

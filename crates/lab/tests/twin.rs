@@ -8,7 +8,7 @@ use conclave_algorithms::mutex::{
 };
 use conclave_check::{Faults, Model, Options, Order, check};
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, Protocol};
-use conclave_lab::problems::mutex::check::{Desk, Entries as Problem};
+use conclave_lab::problems::mutex::check::{Desk, Entries as Problem, Instruction, Talking};
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State<P: Protocol> {
@@ -137,7 +137,7 @@ fn they_agree_on_lost_messages_too() {
     #[derive(Clone)]
     struct Unjudged(Problem<RicartAgrawala>);
     impl Model for Unjudged {
-        type Protocol = RicartAgrawala;
+        type Protocol = Talking<RicartAgrawala>;
         type Monitor = Lenient;
         fn name(&self) -> String {
             self.0.name()
@@ -145,7 +145,7 @@ fn they_agree_on_lost_messages_too() {
         fn nodes(&self) -> u32 {
             self.0.nodes()
         }
-        fn site(&self, me: NodeId) -> RicartAgrawala {
+        fn site(&self, me: NodeId) -> Talking<RicartAgrawala> {
             self.0.site(me)
         }
         fn monitor(&self) -> Lenient {
@@ -154,26 +154,26 @@ fn they_agree_on_lost_messages_too() {
         fn liveness(&self) -> conclave_kernel::Property {
             self.0.liveness()
         }
-        fn kind(&self, message: &<RicartAgrawala as Protocol>::Message) -> &'static str {
+        fn kind(&self, message: &<Talking<RicartAgrawala> as Protocol>::Message) -> &'static str {
             self.0.kind(message)
         }
     }
     use conclave_check::{Findings, Monitor, Offer};
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Lenient(Desk);
-    impl Monitor<RicartAgrawala> for Lenient {
+    impl Monitor<Talking<RicartAgrawala>> for Lenient {
         type Note = ();
-        fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {
-            Monitor::<RicartAgrawala>::offers(&self.0, offer);
+        fn offers(&self, offer: &mut dyn FnMut(Offer<Instruction>)) {
+            Monitor::<Talking<RicartAgrawala>>::offers(&self.0, offer);
         }
         fn pending(&self) -> u64 {
             0
         }
-        fn on_command(&mut self, node: NodeId, command: &Command, findings: &mut Findings) {
-            Monitor::<RicartAgrawala>::on_command(&mut self.0, node, command, findings);
+        fn on_command(&mut self, node: NodeId, command: &Instruction, findings: &mut Findings) {
+            Monitor::<Talking<RicartAgrawala>>::on_command(&mut self.0, node, command, findings);
         }
         fn on_event(&mut self, node: NodeId, event: &Event, findings: &mut Findings) {
-            Monitor::<RicartAgrawala>::on_event(&mut self.0, node, event, findings);
+            Monitor::<Talking<RicartAgrawala>>::on_event(&mut self.0, node, event, findings);
         }
     }
     for order in [Order::Fifo, Order::Any] {

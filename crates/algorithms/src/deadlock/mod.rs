@@ -27,6 +27,7 @@ pub mod diffusion;
 pub mod edge_chasing;
 pub mod hierarchical;
 pub mod locking;
+pub mod mutants;
 pub mod p_out_of_q;
 pub mod records;
 pub mod reports;

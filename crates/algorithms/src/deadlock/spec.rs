@@ -56,8 +56,8 @@ pub struct Breach {
 /// A judge that observes a run from outside. The caller reports every request and every grant at the moment
 /// when it is made.
 ///
-/// Each call costs at most one reduction of all waits.
-#[derive(Clone, Debug)]
+/// Each call costs at most one reduction of all waits. The checker keeps a copy in every state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Judge {
     processes: Vec<Process>,
     /// The number of aborts.
@@ -69,7 +69,7 @@ pub struct Judge {
     needless: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Process {
     requests: u64,
     wait: Option<Wait>,
@@ -153,15 +153,25 @@ impl Judge {
     /// Judges the state at rest. A process that is stuck now was missed, unless an abort of the declared
     /// processes would free it.
     pub fn rests(&self) -> Option<Breach> {
-        let is_declared =
-            |state: &Process| state.wait.as_ref().is_some_and(|wait| wait.number == state.declared);
-        let declared = (0..).map(NodeId).zip(&self.processes).filter(|(_, state)| is_declared(state));
-        let declared: NodeSet = declared.map(|(process, _)| process).collect();
-        let missed = self.truth(&declared, |known| known.stuck().clone());
+        let missed = self.missed();
         (!missed.is_empty()).then(|| Breach {
             property: NO_MISS,
             why: format!("{missed:?} are stuck, but no deadlock was declared that involves them"),
         })
+    }
+
+    /// Returns the processes that are stuck now, and would still be stuck if the declared ones were aborted.
+    pub fn missed(&self) -> NodeSet {
+        let is_declared =
+            |state: &Process| state.wait.as_ref().is_some_and(|wait| wait.number == state.declared);
+        let declared = (0..).map(NodeId).zip(&self.processes).filter(|(_, state)| is_declared(state));
+        let declared: NodeSet = declared.map(|(process, _)| process).collect();
+        self.truth(&declared, |known| known.stuck().clone())
+    }
+
+    /// Returns the processes that are stuck now.
+    pub fn stuck(&self) -> NodeSet {
+        self.truth(&NodeSet::new(), |known| known.stuck().clone())
     }
 
     /// Returns the processes that wait.

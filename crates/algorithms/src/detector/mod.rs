@@ -15,6 +15,7 @@
 
 pub mod adaptive;
 pub mod heartbeat;
+pub mod mutants;
 pub mod oracle;
 pub mod phi_accrual;
 pub mod pulse;

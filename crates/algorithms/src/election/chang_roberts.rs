@@ -158,13 +158,14 @@ impl ChangRoberts {
         self.seat.fill(winner.site, cx);
     }
 
-    /// Sends a message to the successor. If no other site is up, the candidate has travelled round at once.
+    /// Sends a message to the successor. If no other site is up, this site's candidate has travelled round at
+    /// once. The candidate of another site is dropped then, because that site is down.
     pub(crate) fn pass(&mut self, body: Body, cx: &mut Cx<'_, Self>) {
         let next = self.view.after(cx.members(), cx.me());
         if next != cx.me() {
             cx.send(next, Message { view: self.view.clone(), body });
-        } else if let Body::Election(candidate) = body {
-            self.on_election(candidate, cx);
+        } else if body == Body::Election(self.me) {
+            self.on_election(self.me, cx);
         }
     }
 }

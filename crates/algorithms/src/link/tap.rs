@@ -13,10 +13,19 @@ pub(crate) type Tapped<I> = SmallVec<[Effect<I>; 4]>;
 /// Runs one step of an inner protocol and returns its effects. Its random choices come from the outer
 /// context.
 pub(crate) fn tap<P: Protocol, I: Protocol>(cx: &mut Cx<'_, P>, inner: &mut I, input: Input<I>) -> Tapped<I> {
+    tap_with(cx, |cx| inner.step(input, cx))
+}
+
+/// Runs a function as a step of an inner protocol and returns its effects. Its random choices come from the
+/// outer context.
+pub(crate) fn tap_with<P: Protocol, I: Protocol>(
+    cx: &mut Cx<'_, P>,
+    step: impl FnOnce(&mut Cx<'_, I>),
+) -> Tapped<I> {
     let env =
         Env { me: cx.me(), nodes: cx.members().len() as u32, now: cx.now(), incarnation: cx.incarnation() };
     let mut tap = Tap { cx, effects: SmallVec::new() };
-    inner.step(input, &mut Cx::new(env, &mut tap));
+    step(&mut Cx::new(env, &mut tap));
     tap.effects
 }
 

@@ -1,7 +1,16 @@
 //! The common basis of all mutants: an algorithm with one handler replaced, or with its messages changed.
 
+use alloc::boxed::Box;
+use core::convert::identity;
+use core::fmt::Debug;
+use core::hash::Hash;
+use core::marker::PhantomData;
+
 use conclave_kernel::{Buffer, Cx, Effect, Env, Input, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
+
+use super::generic::{Generic, Rule, Stage};
+use crate::link::tap::tap_with;
 
 /// A second version of an algorithm's step.
 pub type Step<P> = fn(&mut P, &mut Memory, Input<P>, &mut Cx<'_, P>);
@@ -19,22 +28,59 @@ pub struct Memory {
     pub(crate) sites: NodeSet,
 }
 
+/// The view of a problem on its protocols, which the generic flaws need.
+pub trait View<P: Protocol>: Clone + Debug + Eq + Hash + Send + 'static {
+    /// The rules of [`generic::Rule`] that make sense for the problem.
+    const RULES: &'static [Rule];
+
+    /// Returns the kind of a message as the paper spells it.
+    fn kind(message: &P::Message) -> &'static str;
+
+    /// Returns the stage of a site's work after a command; `None` if the command does not change it.
+    fn after_command(command: &P::Command) -> Option<Stage> {
+        let _ = command;
+        None
+    }
+
+    /// Returns the stage of a site's work after an event; `None` if the event does not change it.
+    fn after_event(event: &P::Event) -> Option<Stage> {
+        let _ = event;
+        None
+    }
+}
+
 /// An algorithm with a flaw. It has the same messages and the same card as the algorithm. All flaws of an
 /// algorithm share this one type, because the checker compiles separate code for each type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(bound = "")]
-pub struct Flawed<P: Fallible> {
+pub struct Flawed<P: Fallible, V: View<P>> {
     site: P,
-    memory: Memory,
-    /// An index into [`Fallible::FLAWS`]. An index beyond the end stands for no flaw.
-    flaw: usize,
+    flaw: Flaw,
+    view: PhantomData<V>,
 }
 
-impl<P: Fallible> Flawed<P> {
-    /// Creates a site with the flaw of this name. If there is no such flaw, the site is unmodified.
+/// The flaw of a site, with the state that it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Flaw {
+    /// The site is unmodified.
+    None,
+    /// One of [`Fallible::FLAWS`], by its index.
+    Own(usize, Memory),
+    /// A flaw without code of the algorithm.
+    Generic(Box<Generic>, Stage),
+}
+
+impl<P: Fallible, V: View<P>> Flawed<P, V> {
+    /// Creates a site with the flaw of this name: one of the algorithm, or a generic one. If there is no such
+    /// flaw, the site is unmodified.
     pub fn new(site: P, name: &str) -> Self {
-        let flaw = P::FLAWS.iter().position(|(known, _)| *known == name).unwrap_or(P::FLAWS.len());
-        Self { site, memory: Memory::default(), flaw }
+        let own = P::FLAWS.iter().position(|(known, _)| *known == name);
+        let flaw = match (own, name.parse()) {
+            (Some(index), _) => Flaw::Own(index, Memory::default()),
+            (None, Ok(generic)) => Flaw::Generic(Box::new(generic), Stage::Idle),
+            (None, Err(_)) => Flaw::None,
+        };
+        Self { site, flaw, view: PhantomData }
     }
 
     /// Returns the site of the real algorithm.
@@ -43,17 +89,30 @@ impl<P: Fallible> Flawed<P> {
     }
 
     fn run(&mut self, input: Input<P>, cx: &mut Cx<'_, Self>) {
-        let mut said = Buffer::default();
-        let mut inner = Cx::new(env(cx), &mut said);
-        match P::FLAWS.get(self.flaw) {
-            Some((_, step)) => step(&mut self.site, &mut self.memory, input, &mut inner),
-            None => self.site.step(input, &mut inner),
-        }
-        said.effects.into_iter().for_each(|effect| forward(effect, cx));
+        let effects = match &mut self.flaw {
+            Flaw::None => return cx.delegate(&mut self.site, input, identity, identity),
+            Flaw::Own(index, memory) => {
+                let (_, step) = P::FLAWS[*index];
+                tap_with(cx, |cx| step(&mut self.site, memory, input, cx))
+            }
+            Flaw::Generic(flaw, stage) => {
+                if let Input::Command(command) = &input {
+                    *stage = V::after_command(command).unwrap_or(*stage);
+                }
+                let effects = tap_with(cx, |cx| flaw.step::<P, V>(&mut self.site, *stage, input, cx));
+                for effect in &effects {
+                    if let Effect::Emit { event } = effect {
+                        *stage = V::after_event(event).unwrap_or(*stage);
+                    }
+                }
+                effects
+            }
+        };
+        effects.into_iter().for_each(|effect| forward(effect, cx));
     }
 }
 
-impl<P: Fallible> Protocol for Flawed<P> {
+impl<P: Fallible, V: View<P>> Protocol for Flawed<P, V> {
     type Message = <P as Protocol>::Message;
     type Timer = <P as Protocol>::Timer;
     type Command = <P as Protocol>::Command;

@@ -10,8 +10,12 @@
 //! share. The table has the same form for all problems. A flaw that changes the steps of an algorithm has the
 //! name of its mutant in [`Fallible::FLAWS`](flawed::Fallible::FLAWS). Any other mutant is the unmodified
 //! algorithm in a world that it does not tolerate.
+//!
+//! The flaws of [`generic`] need neither code nor an entry in the table. They exist for the algorithms of all
+//! problems.
 
 pub mod flawed;
+pub mod generic;
 
 use crate::quorum::Quorum;
 use crate::{election, mutex, snapshot};

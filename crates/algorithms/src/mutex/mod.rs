@@ -28,6 +28,7 @@ pub mod central;
 pub mod door;
 pub mod fair_ring;
 pub mod lamport;
+pub mod layered;
 pub mod maekawa;
 pub mod mutants;
 pub mod naimi_trehel;

@@ -1,16 +1,19 @@
 //! Two algorithms that are wrong on purpose, beside the correct ones. Each makes a common mistake, and the
-//! judge must detect both.
+//! judge must detect both. The correct algorithms have only generic flaws.
 
 use core::time::Duration;
 
 use conclave_kernel::{Card, Cx, NodeId, Protocol, Time};
 use serde::{Deserialize, Serialize};
 
-use super::cristian::{self, Cristian, Narrowest};
+use super::cristian::{self, Cristian, Keep, Narrowest};
 use super::dtp::{self, Dtp};
 use super::interval::{Estimate, Interval};
 use super::slew::Slew;
-use super::{Command, Epoch, Event, Group, Reading, TimeSync};
+use super::{Berkeley, Command, Epoch, Event, Group, Marzullo, Ntp, Reading, TimeSync};
+use crate::election::Election;
+use crate::mutants::flawed::{Fallible, Flawed, View};
+use crate::mutants::generic::Rule;
 
 /// Cristian's algorithm without the delay: the client sets its clock to the server's time t. The error is the
 /// delay of the answer, which has no bound.
@@ -155,6 +158,40 @@ impl TimeSync for Overestimate {
 
     fn read(&self, now: Time) -> Reading {
         self.inner.read(now)
+    }
+}
+
+/// The view of the clock synchronisation problem.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfTimeSync;
+
+impl<P: TimeSync> View<P> for OfTimeSync {
+    const RULES: &'static [Rule] = Rule::OF_MESSAGES;
+
+    fn kind(message: &P::Message) -> &'static str {
+        P::kind(message)
+    }
+}
+
+impl<K: Keep> Fallible for Cristian<K> {}
+impl Fallible for Ntp {}
+impl Fallible for Marzullo {}
+impl<E: Election> Fallible for Berkeley<E> {}
+impl Fallible for Dtp {}
+
+impl<P: Fallible + TimeSync> TimeSync for Flawed<P, OfTimeSync> {
+    const CARD: Card = P::CARD;
+
+    fn new(me: NodeId, group: &Group) -> Self {
+        Self::new(P::new(me, group), "")
+    }
+
+    fn kind(message: &Self::Message) -> &'static str {
+        P::kind(message)
+    }
+
+    fn read(&self, now: Time) -> Reading {
+        self.site().read(now)
     }
 }
 

@@ -15,6 +15,7 @@ impl Fallible for Bully {
     const FLAWS: &'static [(&'static str, Step<Self>)] = &[
         ("bully-short-timeout", short_timeout),
         ("bully-short-second-timeout", short_second_timeout),
+        ("bully-never-disarms", never_disarms),
         ("bully-no-second-timeout", no_second_timeout),
         ("bully-follows-lower", follows_lower),
         ("bully-announces-to-all", announces_to_all),
@@ -55,6 +56,14 @@ fn short_second_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, c
 fn no_second_timeout(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
     tampered(site, input, cx, |effect| match effect {
         Effect::Arm { timer: Timer::Coordinator, .. } => None,
+        effect => Some(effect),
+    });
+}
+
+/// Bully whose timer T' stays armed when COORDINATOR arrives.
+fn never_disarms(site: &mut Bully, _: &mut Memory, input: Input<Bully>, cx: &mut Cx<'_, Bully>) {
+    tampered(site, input, cx, |effect| match effect {
+        Effect::Disarm { timer: Timer::Coordinator } => None,
         effect => Some(effect),
     });
 }

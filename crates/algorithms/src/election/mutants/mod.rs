@@ -12,12 +12,36 @@ mod table;
 
 use conclave_kernel::{Card, NodeId};
 
-use crate::election::{Election, Group};
-use crate::mutants::flawed::{Fallible, Flawed};
+use crate::election::{Command, Election, Event, Group};
+use crate::mutants::flawed::{Fallible, Flawed, View};
+use crate::mutants::generic::{Rule, Stage};
 
 pub use table::MUTANTS;
 
-impl<P: Fallible + Election> Election for Flawed<P> {
+/// The view of the election problem.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfElection;
+
+impl<P: Election> View<P> for OfElection {
+    const RULES: &'static [Rule] = Rule::ALL;
+
+    fn kind(message: &P::Message) -> &'static str {
+        P::kind(message)
+    }
+
+    fn after_command(command: &Command) -> Option<Stage> {
+        (*command == Command::Elect).then_some(Stage::Asking)
+    }
+
+    fn after_event(event: &Event) -> Option<Stage> {
+        match event {
+            Event::Elected { .. } => Some(Stage::Inside),
+            Event::Vacant => Some(Stage::Asking),
+        }
+    }
+}
+
+impl<P: Fallible + Election> Election for Flawed<P, OfElection> {
     const CARD: Card = P::CARD;
 
     fn new(me: NodeId, group: &Group) -> Self {

@@ -73,6 +73,9 @@ listing! {
     "bully-short-second-timeout" of "bully",
         "T' is not longer than T: a site that got an answer starts again too soon", "CDK §15.3.2",
         None, within(SYNC.crashing(), 3_000_000);
+    "bully-never-disarms" of "bully",
+        "T' stays armed when COORDINATOR arrives: elections follow each other for ever", "GM82 §4",
+        E2, within(SYNC, 1_000_000);
     "bully-only-answers" of "bully",
         "a site that is asked answers, but does not start an election itself", "GM82 §4",
         E2, within(SYNC, 100_000);

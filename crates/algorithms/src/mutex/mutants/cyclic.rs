@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
 
-use conclave_kernel::{Card, Cx, Never, NodeId, Protocol};
+use conclave_kernel::{Card, Cx, Needs, Never, NodeId, Protocol};
 use serde::{Deserialize, Serialize};
 
 use crate::mutants::flawed::{Fallible, Step};
@@ -123,7 +123,7 @@ impl CyclicSuzukiKasami {
 }
 
 impl Mutex for CyclicSuzukiKasami {
-    const CARD: Card = Card { promises: &["ME1", "ME2"], ..SuzukiKasami::CARD };
+    const CARD: Card = Card { needs: Needs::RELIABLE_FIFO, promises: &["ME1", "ME2"], ..SuzukiKasami::CARD };
 
     fn new(me: NodeId, group: &Group) -> Self {
         let table = || vec![0; group.nodes as usize].into_boxed_slice();

@@ -16,12 +16,46 @@ mod tokens;
 
 use conclave_kernel::{Card, NodeId};
 
-use crate::mutants::flawed::{Fallible, Flawed};
-use crate::mutex::{Bill, Group, Mutex};
+use crate::election::Election;
+use crate::mutants::flawed::{Fallible, Flawed, View};
+use crate::mutants::generic::{Rule, Stage};
+use crate::mutex::central::elected::ElectedCore;
+use crate::mutex::layered::{self, Core};
+use crate::mutex::{Bill, Command, CrashTolerant, Event, Group, Mutex};
 
 pub use table::MUTANTS;
 
-impl<P: Fallible + Mutex> Mutex for Flawed<P> {
+/// The view of the mutex problem.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfMutex;
+
+impl<P: Mutex> View<P> for OfMutex {
+    const RULES: &'static [Rule] = Rule::ALL;
+
+    fn kind(message: &P::Message) -> &'static str {
+        // The kind of a message does not depend on its sender and receiver.
+        P::bill(message, NodeId(0), NodeId(0)).kind
+    }
+
+    fn after_command(command: &Command) -> Option<Stage> {
+        (*command == Command::Acquire).then_some(Stage::Asking)
+    }
+
+    fn after_event(event: &Event) -> Option<Stage> {
+        stage_after(event)
+    }
+}
+
+/// Returns the stage of a site's work after an event; `None` if the event does not change it.
+const fn stage_after(event: &Event) -> Option<Stage> {
+    match event {
+        Event::Granted { .. } => Some(Stage::Inside),
+        Event::Released => Some(Stage::Idle),
+        Event::Refused(_) => None,
+    }
+}
+
+impl<P: Fallible + Mutex> Mutex for Flawed<P, OfMutex> {
     const CARD: Card = P::CARD;
     const USES_QUORUMS: bool = P::USES_QUORUMS;
 
@@ -37,3 +71,26 @@ impl<P: Fallible + Mutex> Mutex for Flawed<P> {
         self.site().clock()
     }
 }
+
+/// The view of the cores of layered algorithms.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OfCore;
+
+impl<P: Core> View<P> for OfCore {
+    const RULES: &'static [Rule] = Rule::ALL;
+
+    fn kind(message: &P::Message) -> &'static str {
+        P::kind(message)
+    }
+
+    fn after_command(command: &layered::Command) -> Option<Stage> {
+        (*command == layered::Command::Mutex(Command::Acquire)).then_some(Stage::Asking)
+    }
+
+    fn after_event(event: &Event) -> Option<Stage> {
+        stage_after(event)
+    }
+}
+
+impl Fallible for CrashTolerant {}
+impl<E: Election> Fallible for ElectedCore<E> {}

@@ -21,9 +21,10 @@
 use conclave_kernel::{Card, Cx, Emitted, Input, Needs, Never, NodeId, NodeSet, Protocol};
 use serde::{Deserialize, Serialize};
 
+use super::super::layered::{Command, Core};
 use super::super::{Bill, Event, Group, Mutex, watching};
 use super::{Message as Plain, RicartAgrawala};
-use crate::detector::{self, Detector};
+use crate::detector::{self, Detector, Heartbeat};
 use crate::mutex;
 
 /// One site, which receives suspicions as commands from the layer above.
@@ -31,16 +32,6 @@ use crate::mutex;
 pub struct CrashTolerant {
     plain: RicartAgrawala,
     suspects: NodeSet,
-}
-
-/// A command from the layer above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Command {
-    /// A command that every mutual-exclusion algorithm takes.
-    Mutex(mutex::Command),
-    /// An event of the failure detector.
-    Detector(detector::Event),
 }
 
 impl Protocol for CrashTolerant {
@@ -75,12 +66,22 @@ impl Protocol for CrashTolerant {
     }
 }
 
-impl CrashTolerant {
-    /// Creates a site of a group in which no site is suspected.
-    pub fn new(me: NodeId, group: &Group) -> Self {
+impl Core for CrashTolerant {
+    const CARD: Card = RicartAgrawalaFt::<Heartbeat>::CARD;
+
+    const NEEDS_SYNCHRONY: bool = false;
+
+    fn new(me: NodeId, group: &Group) -> Self {
         Self { plain: RicartAgrawala::new(me, group), suspects: NodeSet::new() }
     }
 
+    fn kind(message: &Plain) -> &'static str {
+        // The kind of a message does not depend on its sender and receiver.
+        RicartAgrawala::bill(message, NodeId(0), NodeId(0)).kind
+    }
+}
+
+impl CrashTolerant {
     /// Runs one step of the plain algorithm.
     fn drive(&mut self, input: Input<RicartAgrawala>, cx: &mut Cx<'_, Self>) {
         cx.delegate(&mut self.plain, input, |message| message, |never| match never {});

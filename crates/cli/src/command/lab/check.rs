@@ -1,5 +1,7 @@
 //! `conclave check`: explores every execution of an algorithm.
 
+mod deepening;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -8,18 +10,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use conclave_algorithms::mutants;
 use conclave_check::{
     Bounds, Costs, Counterexample, Cycles, Options, Order, Progress, Report, Search, Verdict, Watcher,
 };
 use conclave_kernel::{Card, suggest};
 use conclave_lab::added;
 use conclave_lab::case::{self, Case, PropertyVerdict, Word};
+use conclave_lab::deepen::Plan;
 use conclave_lab::diagram::spacetime;
 use conclave_lab::experiment::Space;
 use conclave_lab::experiment::flags::{duration, threads};
 use conclave_lab::log::{self, Log};
-use conclave_lab::matrix;
+use conclave_lab::{flaws, matrix, sites};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -58,7 +60,7 @@ pub struct Args {
     /// The number of states at which the exploration stops, approximately
     #[arg(long, value_name = "N", default_value_t = Bounds::default().states)]
     most_states: u64,
-    /// The time after which the exploration stops
+    /// The time after which the exploration stops [default: no limit; 10s for growing sizes]
     #[arg(long, value_name = "D", value_parser = duration)]
     within: Option<Duration>,
     /// Also count messages: the fewest and the most over all executions
@@ -83,6 +85,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
+  conclave check mutex/maekawa
   conclave check mutex/ricart-agrawala --nodes 3 --entries 2 --order any
   conclave check mutex/lamport --order any --svg violation.svg
   conclave check mutex/maekawa --quorum all --cost
@@ -91,12 +94,14 @@ Examples:
   conclave check election/bully --crash 1 --sync 1
   conclave check detector/heartbeat --nodes 2 --crash 1 --sync 1 --period 2ms --margin 1ms
   conclave check snapshot/chandy-lamport --order any
+  conclave check deadlock/edge-chasing --entries 2 --resolves
+
+Without --entries, another flag of the problem, or a flag of links and sites, the sizes grow, from two sites with one entry to three sites with three. Each size is also explored with every fault that the algorithm tolerates. The search ends at the first violation, or after --within, and each property names the largest size that was finished. With --nodes alone, only the entries grow.
 
 Each problem has flags of its own, which describe the work of each site: `conclave check mutex --help` lists those of \
-mutex. The problems are mutex, election, detector and snapshot. By default, a message takes any time, and a timer may fire at any time.
+mutex. The problems are mutex, election, detector, snapshot and deadlock. By default, a message takes any time, and a timer may fire at any time.
 Each property has its own verdict. A property that nothing in the exploration can break is not judged: ME3 of a \
-mutex needs messages of applications, which the model does not have; `conclave sim mutex/... --load relay` has \
-them. The line 'cycles' says whether executions that never end were judged.
+mutex needs messages of applications, which --causal adds. The line 'cycles' says whether executions that never end were judged.
 Exit codes: 0 holds, 1 violated or stuck, 2 bad usage, 3 stopped at a bound, or no promised property was judged.";
 
 /// The exploration stopped at a bound, or put no promised property to the test.
@@ -108,26 +113,47 @@ pub fn run(args: &Args) -> Done {
         return table(args);
     }
     let (problem, name) = problems::find(&args.algorithm)?;
-    let done = case(args, problem, name)?.map(|(card, case)| explore(args, card, case.as_ref()));
-    program::show_output(problem, name);
-    done.unwrap_or_else(|| {
-        Err(Failure::usage(format!(
+    let Some((card, case)) = case(args, problem, name)? else {
+        return Err(Failure::usage(format!(
             "{problem}/{name} has no model for the checker: run it with `conclave sim {problem}/{name}`"
-        )))
-    })
+        )));
+    };
+    if sites::is_program(name) {
+        let done = explore_program(args, card, case.as_ref());
+        program::show_output(problem, name);
+        return done;
+    }
+    refuse_clocks(card)?;
+    if let Some(mutant) = &args.mutant {
+        refuse_unknown(args, card, mutant)?;
+    }
+    if deepening::is_open(args) { deepening::run(args, card) } else { explore(args, card, case.as_ref()) }
+}
+
+/// Explores a program at one size.
+fn explore_program(args: &Args, card: &Card, case: &dyn Case) -> Done {
+    match args.mutant {
+        Some(_) => Err(Failure::usage("--mutant has no effect on a program: leave it out")),
+        None => explore(args, card, case),
+    }
+}
+
+/// Rejects a name that neither a mutant of the algorithm nor a flaw without code has.
+fn refuse_unknown(args: &Args, card: &Card, mutant: &str) -> Result<(), Failure> {
+    if flaws::own(card).any(|known| known.name == mutant) {
+        return Ok(());
+    }
+    // The kinds of messages, and so the names of flaws without code, show in small explorations.
+    let plan = Plan { within: Duration::MAX, most_states: 10_000, threads: 1, ..Plan::default() };
+    let known = flaws::of(card, &Plan { sizes: plan.sizes[..2].to_vec(), ..plan })?;
+    if known.iter().any(|flaw| flaw.name == mutant) {
+        return Ok(());
+    }
+    let what = format!("mutant of {}", args.algorithm);
+    Err(suggest::unknown(&what, mutant, known.iter().map(|flaw| flaw.name.as_str())).into())
 }
 
 fn explore(args: &Args, card: &Card, case: &dyn Case) -> Done {
-    refuse_clocks(card)?;
-    if let Some(mutant) = &args.mutant {
-        let of_card =
-            |known: &&mutants::Mutant| known.problem == card.problem && known.algorithm == card.name;
-        let names = mutants::all().filter(of_card).map(|known| known.name);
-        if !names.clone().any(|known| known == mutant) {
-            let what = format!("mutant of {}", args.algorithm);
-            return Err(suggest::unknown(&what, mutant, names).into());
-        }
-    }
     let options = options(args);
     let outcome = watched(card.name, |watcher| case.explore(&options, watcher))?;
     let verdicts = case.judge(card, &outcome);
@@ -158,7 +184,8 @@ fn finish(
         _ => None,
     };
     if let Some(found) = &outcome.counterexample {
-        write_counterexample(args, outcome, found)?;
+        let why = outcome.why.as_deref().unwrap_or_default();
+        write_counterexample(args, outcome.property.unwrap_or("progress"), why, found)?;
     }
     show(args, outcome, verdicts, costs.as_ref())?;
     let is_unknown = outcome.verdict == Verdict::Bounded || !case::any_promise_judged(verdicts);
@@ -173,14 +200,11 @@ fn case(args: &Args, problem: &str, name: &str) -> Result<Option<Chosen>, Failur
     let card = added::cards().find(|card| card.problem == problem && card.name == name);
     let explored = problems::named(problem).and_then(|entry| entry.explored);
     let Some((card, explored)) = card.zip(explored) else { return Ok(None) };
-    Ok((explored.case)(args, card)?.map(|case| (card, case)))
+    Ok(Some((card, (explored.case)(args, card)?)))
 }
 
 /// Explores and shows the progress on standard error.
-fn watched(
-    what: &str,
-    explore: impl FnOnce(Watcher<'_>) -> Result<Report, String>,
-) -> Result<Report, Failure> {
+fn watched<R>(what: &str, explore: impl FnOnce(Watcher<'_>) -> Result<R, String>) -> Result<R, Failure> {
     let bar = progress();
     let outcome = explore(&mut |progress: &Progress| {
         bar.set_message(format!(
@@ -290,7 +314,12 @@ fn progress() -> ProgressBar {
     if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() }
 }
 
-fn write_counterexample(args: &Args, report: &Report, found: &Counterexample) -> Result<(), Failure> {
+fn write_counterexample(
+    args: &Args,
+    property: &str,
+    why: &str,
+    found: &Counterexample,
+) -> Result<(), Failure> {
     if let Some(path) = &args.trace {
         let mut lines = Vec::new();
         log::write_trace(&found.trace, &mut lines).map_err(|error| Failure::file(path, &error))?;
@@ -299,8 +328,7 @@ fn write_counterexample(args: &Args, report: &Report, found: &Counterexample) ->
     if let Some(path) = &args.svg {
         let mut log = Log::from_trace(&found.trace)?;
         log.set_verbose(args.verbose);
-        let property = report.property.unwrap_or("progress");
-        let caption = Caption::of_counterexample(&log, property, report.why.as_deref().unwrap_or_default());
+        let caption = Caption::of_counterexample(&log, property, why);
         let options = args.picture.options(&log, caption);
         let drawn = spacetime::draw(&log, &options);
         output::write_file(path, drawn.as_bytes()).map_err(|failure| failure.of_flag("--svg"))?;

@@ -47,6 +47,15 @@ impl ProblemFlags {
             .any(|flag| self.has(flag.get_id().as_str()))
     }
 
+    /// Whether any flag of a problem in the checker was given.
+    pub fn has_any_explored(&self) -> bool {
+        ENTRIES
+            .iter()
+            .filter_map(|entry| entry.explored)
+            .flat_map(|explored| flags_of(explored.flags))
+            .any(|flag| self.has(flag.get_id().as_str()))
+    }
+
     /// The value of `--entries` of `check`; the default is 1.
     pub fn entries(&self) -> u8 {
         self.matches.try_get_one("entries").ok().flatten().copied().unwrap_or(1)

@@ -49,7 +49,8 @@ Each column removes one assumption: messages arrive in any order, one message is
 twice, one site crashes, delays have no bound, the detector makes one mistake. A cell names the property that \
 then breaks and the number of steps, or says that everything holds. Square brackets: the algorithm does not need \
 the assumption. (!): the cell contradicts the entry of the algorithm in `conclave list`. 'bounded': the \
-exploration stopped at --most-states, and the cell proves nothing.
+exploration stopped at --most-states, and the cell proves nothing. 'sampled': the checker cannot explore the \
+algorithm, so this number of seeds was run, and none broke a property.
 Exit codes: 0 every cell agrees with `conclave list`, 1 a cell contradicts it, 2 bad usage, 3 no cell \
 contradicts it, but some are bounded.";
 
@@ -65,14 +66,7 @@ pub fn run(args: &Args) -> Done {
         bounds: Bounds { states: args.most_states, ..default.bounds },
         ..default
     };
-    let cards: Vec<_> = matrix::rows(args.problem.as_deref()).collect();
-    if cards.is_empty() {
-        let problem = args.problem.as_deref().unwrap_or_default();
-        return Err(Failure::usage(format!(
-            "problem {problem} has no matrix: choose one of {}",
-            matrix::PROBLEMS.join(", ")
-        )));
-    }
+    let cards: Vec<_> = matrix::all_rows(args.problem.as_deref()).collect();
     let bar = output::progress((cards.len() * Assumption::ALL.len()) as u64, "cells");
     let mut cells = Vec::new();
     for card in cards {
@@ -117,13 +111,21 @@ fn describe(args: &Args, cells: &[Cell], paint: Paint) -> String {
 }
 
 fn words(args: &Args, cell: &Cell, paint: Paint) -> String {
-    let text = match (cell.verdict, cell.property, cell.steps) {
+    let text = match (cell.verdict, cell.property, cell.steps, cell.seeds) {
+        (_, Some(property), None, Some(_)) => {
+            format!("{property} with seed {}", cell.seed.unwrap_or_default())
+        }
+        (Verdict::Bounded, _, _, Some(seeds)) => format!("sampled: {seeds} seeds"),
         (Verdict::Holds, ..) => format!("holds, {} states", cell.states),
         (Verdict::Bounded, ..) => format!("bounded: {} states, {:.0} s", cell.states, cell.seconds),
-        (_, Some(property), Some(steps)) => format!("{property} in {}", counted(steps, "step")),
+        (_, Some(property), Some(steps), _) => format!("{property} in {}", counted(steps, "step")),
         (verdict, ..) => verdict.to_string(),
     };
-    let text = if cell.nodes == args.nodes { text } else { format!("{text}, N = {}", cell.nodes) };
+    let text = if cell.nodes == args.nodes || cell.seeds.is_some() {
+        text
+    } else {
+        format!("{text}, N = {}", cell.nodes)
+    };
     let doubt = match cell.agrees {
         Agreement::Yes => "",
         Agreement::No => " (!)",

@@ -1,11 +1,15 @@
 //! `conclave mutants`: runs the algorithms that are wrong on purpose.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use conclave_algorithms::mutants::{self, Mutant};
 use conclave_kernel::suggest;
+use conclave_lab::deepen::Plan;
 use conclave_lab::experiment::flags;
 use conclave_lab::mutants::{Finding, Messages, examine};
+use conclave_lab::{added, flaws};
+use serde::Serialize;
 
 use super::problems;
 use crate::output::{self, Done, Failure, Paint, Table, VIOLATED};
@@ -32,16 +36,21 @@ const EXAMPLES: &str = "\
 Examples:
   conclave mutants
   conclave mutants election
+  conclave mutants deadlock --only edge-chasing
   conclave mutants --only maekawa
   conclave check mutex/maekawa --quorum all --mutant maekawa-1985 --svg deadlock.svg
 
 'steps' is the length of the shortest counterexample. 'elsewhere' is the length of a published counterexample. \
 For a harmless mutant, the output compares the messages of all its executions with those of the correct \
-algorithm.
+algorithm. The problems detector, deadlock and timesync have only flaws that need no code of an algorithm; some of \
+these flaws are harmless, so their exit code is 0.
 Exit codes: 0 every harmful mutant is caught and no harmless mutant is, 1 otherwise, 2 bad usage.";
 
 /// Runs the chosen mutants.
 pub fn run(args: &Args) -> Done {
+    if let Some(problem) = args.problem.as_deref().filter(|problem| is_without_table(problem)) {
+        return run_generic(args, problem);
+    }
     let chosen = choose(args)?;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let bar = output::progress(chosen.len() as u64, "mutants");
@@ -61,6 +70,57 @@ pub fn run(args: &Args) -> Done {
     Ok(if expected { ExitCode::SUCCESS } else { ExitCode::from(VIOLATED) })
 }
 
+/// Returns whether the algorithms of a problem have generic flaws only.
+fn is_without_table(problem: &str) -> bool {
+    problems::is_problem(problem) && !mutants::PROBLEMS.contains(&problem)
+}
+
+/// The number of seeds of a flaw that the checker cannot explore.
+const SEEDS: u64 = 20;
+
+/// A generic flaw and what is known of it. The names are those of the JSON object.
+#[derive(Serialize)]
+struct Row {
+    algorithm: String,
+    name: String,
+    flaw: String,
+    by: Option<String>,
+    evidence: String,
+}
+
+/// Runs every algorithm of a problem with every flaw that needs no code. Such a flaw may be harmless.
+fn run_generic(args: &Args, problem: &str) -> Done {
+    let plan = Plan { within: Duration::MAX, most_states: 10_000, ..Plan::default() };
+    let plan = Plan { sizes: plan.sizes[..2].to_vec(), ..plan };
+    let mut rows = Vec::new();
+    for card in added::cards().filter(|card| card.problem == problem) {
+        for flaw in flaws::of(card, &plan)? {
+            let fits = |part: &String| flaw.name.contains(part.as_str()) || card.name.contains(part.as_str());
+            if args.only.is_empty() || args.only.iter().any(fits) {
+                let evidence = flaws::judge(card, Some(&flaw.name), &plan, SEEDS)?;
+                let by = evidence.broken().map(str::to_owned);
+                let (algorithm, evidence) = (card.path().to_string(), evidence.to_string());
+                rows.push(Row { algorithm, name: flaw.name, flaw: flaw.sentence, by, evidence });
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(Failure::usage(format!(
+            "no flaw of problem {problem} fits: leave out --only to see all"
+        )));
+    }
+    if args.json {
+        output::print_json(&rows)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["algorithm", "flaw", "by", "evidence"]);
+    for Row { algorithm, name, by, evidence, .. } in rows {
+        table.row(vec![algorithm, name, by.unwrap_or_else(|| "-".into()), evidence]);
+    }
+    output::print(&table.render(Paint::stdout()));
+    Ok(ExitCode::SUCCESS)
+}
+
 fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
     if let Some(problem) = args.problem.as_deref().filter(|problem| !mutants::PROBLEMS.contains(problem)) {
         if problem.contains('/') {
@@ -68,13 +128,7 @@ fn choose(args: &Args) -> Result<Vec<&'static Mutant>, Failure> {
                 |problem: &str, name: &str| format!("type conclave mutants {problem} --only {name}");
             return Err(problems::not_a_problem(problem, instead));
         }
-        return Err(match problems::is_problem(problem) {
-            true => {
-                let known = mutants::PROBLEMS.join(", ");
-                Failure::usage(format!("problem {problem} has no mutants: choose one of {known}"))
-            }
-            false => suggest::unknown("problem", problem, mutants::PROBLEMS.into_iter()).into(),
-        });
+        return Err(suggest::unknown("problem", problem, mutants::PROBLEMS.into_iter()).into());
     }
     let in_problem =
         |mutant: &&Mutant| args.problem.as_deref().is_none_or(|problem| mutant.problem == problem);

@@ -2,7 +2,6 @@
 
 use clap::Command;
 use conclave_algorithms::catalog;
-use conclave_algorithms::mutex::LAYERED;
 use conclave_kernel::{Card, suggest};
 use conclave_lab::added;
 use conclave_lab::case::{Case, Explored};
@@ -36,11 +35,8 @@ pub struct Exploration {
     /// Adds the flags of the problem's work in the checker.
     pub flags: fn(Command) -> Command,
     /// Returns the case that the flags describe.
-    pub case: fn(&check::Args, &Card) -> FoundCase,
+    pub case: fn(&check::Args, &Card) -> Result<Box<dyn Case>, Failure>,
 }
-
-/// A case that flags describe; `None` if the checker has no model of the algorithm.
-pub type FoundCase = Result<Option<Box<dyn Case>>, Failure>;
 
 /// The problems, in the order of the catalogue.
 pub static ENTRIES: [Entry; 6] = [
@@ -48,7 +44,7 @@ pub static ENTRIES: [Entry; 6] = [
     entry::<election::Work>(Some(explored::<election::check::Work>())),
     entry::<detector::Work>(Some(explored::<detector::check::Work>())),
     entry::<snapshot::Work>(Some(explored::<snapshot::check::Work>())),
-    entry::<deadlock::Work>(None),
+    entry::<deadlock::Work>(Some(explored::<deadlock::check::Work>())),
     entry::<timesync::Work>(None),
 ];
 
@@ -67,15 +63,11 @@ const fn explored<W: Explored>() -> Exploration {
     Exploration { flags: flags::added::<W>, case: case::<W> }
 }
 
-fn case<W: Explored>(args: &check::Args, card: &Card) -> FoundCase {
-    let is_layered = card.problem == "mutex" && LAYERED.iter().any(|known| known.name == card.name);
-    if is_layered {
-        return Ok(None);
-    }
+fn case<W: Explored>(args: &check::Args, card: &Card) -> Result<Box<dyn Case>, Failure> {
     let mut work = W::default();
     args.work.update(&mut work)?;
     let (algorithm, flaw, world) = (card.name.to_owned(), args.mutant.clone(), args.space.clone());
-    Ok(Some(Box::new(Experiment { algorithm, flaw, work, world })))
+    Ok(Box::new(Experiment { algorithm, flaw, work, world }))
 }
 
 /// Returns the operations on the problem of that name; `None` if the simulator has no such problem.

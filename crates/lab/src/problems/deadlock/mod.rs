@@ -2,6 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `check` | [`Case`]: the detectors in the checker |
 //! | [`standing`] | [`Standing`]: a wait-for graph at one moment: stuck processes, reasons, victims |
 //! | `scenario` | [`Scenario`]: everything that determines a run |
 //! | `work` | processes that think, grant and request, and their judge |
@@ -9,6 +10,7 @@
 //! | `report` | [`Report`]: the figures and the verdicts of one run |
 
 mod bank;
+pub mod check;
 mod compare;
 mod report;
 mod scenario;
@@ -23,8 +25,10 @@ use conclave_algorithms::deadlock::locking::{Estate, Locking};
 use conclave_algorithms::deadlock::site::Group;
 use conclave_algorithms::deadlock::spec;
 use conclave_algorithms::deadlock::{Detection, Site};
+use conclave_kernel::NodeId;
 use conclave_sim::{End, Recording, World};
 
+pub use check::{ABORTED, Case, DEADLOCK, DECLARED, ENDED};
 pub use report::{Detected, Locked, Report};
 pub use scenario::{Scenario, Work};
 pub use standing::{Policy, Standing};
@@ -70,6 +74,15 @@ pub fn run_algorithm<D: Detection>(
 
 /// Runs a scenario of one way to lock. Records a trace if `record` is set.
 pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked, Option<Recording>), String> {
+    run_way_made(scenario, L::new, record)
+}
+
+/// Runs a scenario of one way to lock whose sites `make` creates.
+pub(crate) fn run_way_made<L: Locking>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Estate) -> L + 'static,
+    record: bool,
+) -> Result<(Locked, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.world.nodes, &L::CARD, &[])?;
     if scenario.work.model.is_some() || scenario.work.detect_only {
@@ -79,7 +92,7 @@ pub fn run_way<L: Locking>(scenario: &Scenario, record: bool) -> Result<(Locked,
         ));
     }
     let estate = Estate { nodes: scenario.world.nodes, locks: bank::locks(scenario.world.nodes) };
-    let mut world = World::new(scenario.world.clone(), Bank::new(scenario), move |me| L::new(me, &estate));
+    let mut world = World::new(scenario.world.clone(), Bank::new(scenario), move |me| make(me, &estate));
     if record {
         world = world.recording(scenario.header());
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use conclave_algorithms::deadlock::locking::{self, Locking};
+use conclave_algorithms::deadlock::mutants::OfLocking;
 use conclave_algorithms::deadlock::{self, Detection, Model};
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_kernel::Card;
 use serde::{Deserialize, Serialize};
 
@@ -96,8 +98,9 @@ fn detect<D: Detection>(scenario: &Scenario, recorder: &mut Recorder) -> Result<
     Ok(Report::Detected(Box::new(report)))
 }
 
-fn lock<L: Locking>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
-    let (report, trace) = run_way::<L>(scenario, recorder.wants_trace())?;
+fn lock<L: Fallible + Locking>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    // Samples of flaws use this type too, so each simulation is compiled once.
+    let (report, trace) = run_way::<Flawed<L, OfLocking>>(scenario, recorder.wants_trace())?;
     recorder.take(trace.as_ref())?;
     Ok(Report::Locked(Box::new(report)))
 }

@@ -1,12 +1,13 @@
 //! The detector problem in the checker: every execution in which some crash.
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
+use conclave_algorithms::detector::mutants::OfDetector;
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS};
 use conclave_algorithms::detector::{self, Detector, Event, Group};
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_check::{Checker, Findings, Model, Monitor, Offer, Options};
-use conclave_kernel::{Never, NodeId, Property};
+use conclave_kernel::{Card, Never, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{self, Entry, Explored, Known, bit};
@@ -30,11 +31,24 @@ pub struct Work {
     pub margin: Option<Duration>,
 }
 
+impl Case {
+    /// Creates the case of an algorithm without faults, in a world that meets its needs. The period is two
+    /// ticks, and a message takes at most one.
+    pub fn of(card: &Card, nodes: u32) -> Self {
+        Self {
+            algorithm: card.name.into(),
+            flaw: None,
+            work: Work::default(),
+            world: Space { sync: Some(1), ..Space::of(card, nodes) },
+        }
+    }
+}
+
 impl Explored for Work {
     const PROBLEM: &'static str = "detector";
 
     fn checker(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
-        (case::find(ENTRIES.iter(), None, &case.algorithm)?.checker)(case, options, judges)
+        (entry(case.flaw.as_deref(), &case.algorithm)?.checker)(case, options, judges)
     }
 
     fn properties(case: &Case) -> Vec<Known> {
@@ -48,18 +62,27 @@ impl Explored for Work {
 
 macro_rules! explored {
     ($algorithm:ty) => {
-        Entry { card: &<$algorithm as Detector>::CARD, has_flaw: |_| false, checker: checker::<$algorithm> }
+        Entry {
+            card: &<$algorithm as Detector>::CARD,
+            has_flaw: case::has_flaw::<$algorithm>,
+            checker: checker::<$algorithm>,
+        }
     };
 }
 
 /// Returns the entry of an algorithm of another crate.
-pub(super) fn entry_of<P: Detector>() -> Entry<Case> {
+pub(super) fn entry_of<P: Fallible + Detector>() -> Entry<Case> {
     explored!(P)
 }
 
 static ENTRIES: &[Entry<Case>] = &detector::each!(explored);
 
-fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
+/// Returns the entry of an algorithm.
+pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
+    case::find(ENTRIES.iter(), mutant, algorithm)
+}
+
+fn checker<P: Fallible + Detector>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
     // The condition is a constant, so that no checker is compiled for these algorithms.
     if const { P::CARD.reads_clock } {
         return Err(format!(
@@ -71,7 +94,9 @@ fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Check
     let period = case.work.period.unwrap_or(2 * TICK);
     let margin = case.work.margin.unwrap_or(case.world.longest_delay());
     let group = Group::new(case.world.nodes, period, margin);
-    let model = Watching::<P> { about, ..Watching::new(group)? };
+    let flaw = case.flaw.clone().unwrap_or_default();
+    let make: Make<_> = |me, group, flaw| Flawed::new(P::new(me, group), flaw);
+    let model = Watching::<Flawed<P, OfDetector>> { about, flaw, make, ..Watching::new(group)? };
     Checker::new(model, &case.world.options(options)).map_err(|error| error.to_string())
 }
 
@@ -80,8 +105,12 @@ fn checker<P: Detector>(case: &Case, options: &Options, _: bool) -> Result<Check
 pub struct Watching<P> {
     group: Group,
     about: String,
-    algorithm: PhantomData<fn() -> P>,
+    make: Make<P>,
+    flaw: String,
 }
+
+/// A function that creates a site of a group, with a flaw if the name of one is given.
+type Make<P> = fn(NodeId, &Group, &str) -> P;
 
 /// The largest group whose pairs fit into the checker's obligations.
 pub const MOST_NODES: u32 = 8;
@@ -90,7 +119,12 @@ impl<P: Detector> Watching<P> {
     /// Creates the model; fails if the group is too large.
     pub fn new(group: Group) -> Result<Self, String> {
         match group.nodes {
-            1..=MOST_NODES => Ok(Self { group, about: String::new(), algorithm: PhantomData }),
+            1..=MOST_NODES => Ok(Self {
+                group,
+                about: String::new(),
+                make: |me, group, _| P::new(me, group),
+                flaw: String::new(),
+            }),
             nodes => Err(format!("{nodes} nodes cannot be checked: give 1 to {MOST_NODES}")),
         }
     }
@@ -113,7 +147,7 @@ impl<P: Detector> Model for Watching<P> {
     }
 
     fn site(&self, me: NodeId) -> P {
-        P::new(me, &self.group)
+        (self.make)(me, &self.group, &self.flaw)
     }
 
     fn monitor(&self) -> Watch {

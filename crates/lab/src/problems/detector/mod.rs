@@ -17,7 +17,8 @@ mod scenario;
 use std::time::Instant;
 
 use conclave_algorithms::detector::spec::{ACCURACY, COMPLETENESS, CONSTANT_ACCURACY};
-use conclave_algorithms::detector::{Detector, Event};
+use conclave_algorithms::detector::{Detector, Event, Group};
+use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_kernel::{NodeId, Property, Time, Violation};
 use conclave_sim::{Desk, Director, Limits, Recording, World};
 
@@ -30,7 +31,7 @@ use crate::problem;
 use meter::Meter;
 
 /// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
-pub fn entry<P: Detector>() -> Algorithm {
+pub fn entry<P: Fallible + Detector>() -> Algorithm {
     Algorithm::new(scenario::entry_of::<P>()).explored(check::entry_of::<P>())
 }
 
@@ -39,13 +40,22 @@ pub fn run_algorithm<P: Detector>(
     scenario: &Scenario,
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// Runs a scenario of one algorithm whose sites `make` creates.
+pub(crate) fn run_made<P: Detector>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
+    record: bool,
+) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
     problem::refuse_size(scenario.world.nodes, &P::CARD, &[])?;
     let group = scenario.group();
     let is_constant = scenario.constant_accuracy().missing.is_none();
     let problem =
         Problem { meter: Meter::new(group.nodes), is_constant, violations: Vec::new(), undescribed: 0 };
-    let mut world = World::new(scenario.world.clone(), problem, move |me| P::new(me, &group));
+    let mut world = World::new(scenario.world.clone(), problem, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }

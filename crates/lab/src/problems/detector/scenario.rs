@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use conclave_algorithms::detector::mutants::OfDetector;
 use conclave_algorithms::detector::spec::{CONSTANT_ACCURACY, WINDOWS};
 use conclave_algorithms::detector::{self, Detector, Group};
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_kernel::{Card, Judgement, Ratio};
 use conclave_sim::{Delay, Profile};
 use serde::{Deserialize, Serialize};
@@ -154,14 +156,15 @@ macro_rules! entry {
 }
 
 /// Returns the entry of an algorithm of another crate.
-pub(super) fn entry_of<P: Detector>() -> Entry<Work> {
+pub(super) fn entry_of<P: Fallible + Detector>() -> Entry<Work> {
     entry!(P)
 }
 
 static ENTRIES: &[Entry<Work>] = &detector::each!(entry);
 
-fn simulate<P: Detector>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
-    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+fn simulate<P: Fallible + Detector>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    // Samples of flaws use this type too, so each simulation is compiled once.
+    let (report, trace) = run_algorithm::<Flawed<P, OfDetector>>(scenario, recorder.wants_trace())?;
     recorder.take(trace.as_ref())?;
     Ok(report)
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conclave_algorithms::detector::{self, Class, Mute, Oracle};
+use conclave_algorithms::election::mutants::OfElection;
 use conclave_algorithms::election::spec::{E1, E2, Judge};
 use conclave_algorithms::election::{self, Command, DetectorBased, Election, Event, Group};
 use conclave_algorithms::mutants::World;
@@ -175,7 +176,7 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 }
 
 fn checker<P: Fallible + Election>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
-    let make = |me, group: &Group, flaw: &str| Flawed::new(P::new(me, group), flaw);
+    let make = |me, group: &Group, flaw: &str| Flawed::<P, OfElection>::new(P::new(me, group), flaw);
     checker_with(case, options, P::CARD.path().to_string(), make)
 }
 
@@ -279,6 +280,12 @@ impl<P: Election> Model for Elections<P> {
 
     fn liveness(&self) -> Property {
         E2
+    }
+
+    /// A site that has elected the highest site keeps it. Elections without need and faults are limited, so a
+    /// site that decides again for ever does so for no reason.
+    fn stability(&self) -> Option<Property> {
+        Some(E2)
     }
 
     fn kind(&self, message: &P::Message) -> &'static str {

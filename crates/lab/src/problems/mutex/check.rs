@@ -2,15 +2,18 @@
 //!
 //! A [`Case`] is an experiment in the checker. The command line, the mutants and the matrix create cases, and
 //! a counterexample has its case in its header. [`Entries`] is the model that a case describes. A [`Judge`]
-//! judges the properties besides exclusion and progress.
+//! judges the properties besides exclusion and progress. [`Talking`] adds application messages.
 
 mod judge;
+mod layered;
+mod talking;
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_algorithms::mutants::{self, World};
+use conclave_algorithms::mutex::mutants::OfMutex;
 use conclave_algorithms::mutex::mutants::cyclic::CyclicSuzukiKasami;
 use conclave_algorithms::mutex::spec::{FENCES, ME1, ME1_CAUSAL, ME2, ME3};
 use conclave_algorithms::mutex::{self, Command, Event, Group, Mutex};
@@ -20,6 +23,8 @@ use conclave_kernel::{Card, NodeId, Property};
 use serde::{Deserialize, Serialize};
 
 pub use judge::Judge;
+pub use layered::AFTER_A_CRASH;
+pub use talking::{APPLICATION, Application, Inform, Instruction, Message, Talking};
 
 use super::Scenario;
 use crate::added;
@@ -41,19 +46,23 @@ pub struct Work {
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<Quorum>,
     /// The properties that are judged besides ME1 and ME2: exclusion (none), fences, causality (ME1-causal)
-    /// or order (ME1-causal, and violations of ME3 that the algorithm's own messages cause) [default: fences
-    /// if the algorithm promises them, else exclusion]
+    /// or order (ME1-causal and ME3: in each execution the applications may send one message) [default:
+    /// fences if the algorithm promises them, else exclusion]
     #[arg(long, value_name = "PROPERTIES")]
     pub judged: Option<Judged>,
     /// The same as --judged order. Fences are then not judged
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[arg(action = clap::ArgAction::Set, hide_possible_values = true)]
     pub causal: bool,
+    /// The number of mistakes of the oracle that replaces the detector of a layered algorithm. It corrects
+    /// each of them
+    #[arg(long, value_name = "N")]
+    pub mistakes: u8,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { entries: 1, quorum: None, judged: None, causal: false }
+        Self { entries: 1, quorum: None, judged: None, causal: false, mistakes: 0 }
     }
 }
 
@@ -73,7 +82,8 @@ pub enum Judged {
     Fences,
     /// ME1-causal: every exit happened before the next entry.
     Causality,
-    /// ME1-causal, and ME3: grants follow the causal order of requests.
+    /// ME1-causal, and ME3: grants follow the causal order of requests. In each execution the applications
+    /// may send one message to each other.
     Order,
 }
 
@@ -122,6 +132,7 @@ impl Case {
                 entries: world.entries,
                 quorum: world.quorum,
                 judged: Some(judged),
+                mistakes: world.mistakes,
                 ..Work::default()
             },
             world: Space::of_world(world),
@@ -148,13 +159,12 @@ impl Explored for Work {
         (entry(case.flaw.as_deref(), &case.algorithm)?.checker)(case, options, judges)
     }
 
-    /// ME3 compares requests of which one happened before the other. The sites of the model exchange no
-    /// messages besides those of the algorithm. So an algorithm that orders its own messages cannot break ME3
-    /// here, whatever it does in a system whose applications talk to each other. A violation that the
-    /// algorithm's own messages cause is found and counts.
+    /// ME3 compares requests of which one happened before the other. The message of an application makes such
+    /// a pair in an algorithm whose own messages never do.
     fn properties(case: &Case) -> Vec<Known> {
         let judged = case.judged();
         let is_causal = matches!(judged, Judged::Causality | Judged::Order) && case.work.entries != FOREVER;
+        let judges_order = judged == Judged::Order && case.work.entries != FOREVER;
         let entries = u64::from(case.world.nodes) * u64::from(case.work.entries);
         let of_two = |judged: bool, property: &'static str, why_not: &'static str| match judged {
             true => Known::tested_if(entries > 1, property, "there is at most one entry"),
@@ -165,7 +175,8 @@ impl Explored for Work {
                 .if_seen(&[CONTENTION, DEFERRAL], "no two sites requested at the same time"),
             of_two(is_causal, ME1_CAUSAL.name, "only `check --causal` judges it"),
             Known::tested_if(entries > 0, ME2.name, "there is no request"),
-            Known::untestable(ME3.name, "no application messages; see `sim --load relay`"),
+            of_two(judges_order, ME3.name, "only `check --causal` judges it")
+                .if_seen(&[CAUSED], "no site requested after it had learned of a waiting request"),
             of_two(judged == Judged::Fences, FENCES.name, "`check --causal` does not judge it"),
         ]
     }
@@ -193,12 +204,18 @@ pub(super) fn entry_of<P: Fallible + Mutex>() -> Entry<Case> {
 
 /// Returns the entry of the mutant, or of the algorithm if there is none.
 pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static Entry<Case>, String> {
-    case::find(ENTRIES.iter().chain([&CYCLIC]), mutant, algorithm)
+    case::find(ENTRIES.iter().chain([&CYCLIC]).chain(layered::ENTRIES), mutant, algorithm)
 }
 
 fn checker<P: Fallible + Mutex>(case: &Case, options: &Options, judges: bool) -> Result<Checker, String> {
+    if case.work.mistakes > 0 {
+        return Err(format!(
+            "--mistakes has no effect: {} has no failure detector; leave it out",
+            P::CARD.path()
+        ));
+    }
     let name = P::CARD.path().to_string();
-    let make = |me, group: &Group, flaw: &str| Flawed::new(P::new(me, group), flaw);
+    let make = |me, group: &Group, flaw: &str| Flawed::<P, OfMutex>::new(P::new(me, group), flaw);
     checker_with(case, options, judges, name, make)
 }
 
@@ -271,7 +288,7 @@ impl<P: Mutex> Entries<P> {
 }
 
 impl<P: Mutex> Model for Entries<P> {
-    type Protocol = P;
+    type Protocol = Talking<P>;
     type Monitor = Desk;
 
     fn name(&self) -> String {
@@ -286,38 +303,50 @@ impl<P: Mutex> Model for Entries<P> {
         self.group.nodes
     }
 
-    fn site(&self, me: NodeId) -> P {
-        (self.make)(me, &self.group, &self.flaw)
+    fn site(&self, me: NodeId) -> Talking<P> {
+        Talking::new((self.make)(me, &self.group, &self.flaw))
     }
 
     fn monitor(&self) -> Desk {
         let site = Site { place: Place::Outside, left: self.entries };
-        Desk { sites: vec![site; self.group.nodes as usize], judge: self.judge.clone() }
+        let messages_left = if self.judge.judges_order() { MOST_APPLICATION_MESSAGES } else { 0 };
+        Desk { sites: vec![site; self.group.nodes as usize], messages_left, judge: self.judge.clone() }
     }
 
     fn liveness(&self) -> Property {
         ME2
     }
 
-    fn kind(&self, message: &P::Message) -> &'static str {
-        // The kind of a message does not depend on who sends it to whom.
-        P::bill(message, NodeId(0), NodeId(0)).kind
+    fn kind(&self, message: &Message<P::Message>) -> &'static str {
+        match message {
+            // The kind of a message does not depend on its sender and receiver.
+            Message::Algorithm(message) => P::bill(message, NodeId(0), NodeId(0)).kind,
+            Message::Application(_) => APPLICATION,
+        }
     }
 
     fn sometimes(&self) -> &'static [&'static str] {
-        &[CONTENTION, DEFERRAL]
+        if self.judge.judges_order() { &[CONTENTION, DEFERRAL, CAUSED] } else { &[CONTENTION, DEFERRAL] }
     }
 }
+
+/// The most messages between applications in one execution. One is enough to order two requests; each more
+/// multiplies the number of states.
+const MOST_APPLICATION_MESSAGES: u8 = 1;
 
 /// An observation that an exploration should make: two sites request at the same time.
 pub const CONTENTION: &str = "two sites request at once";
 /// An observation that an exploration should make: a site waits until another site leaves.
 pub const DEFERRAL: &str = "one site requests while another is inside";
+/// An observation that an exploration should make if ME3 is judged: the pair of requests that ME3 orders.
+pub const CAUSED: &str = "a site requests after it has learned of a waiting request";
 
 /// Offers the work, and watches the place of each site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Desk {
     sites: Vec<Site>,
+    /// The messages that applications may still send.
+    messages_left: u8,
     judge: Judge,
 }
 
@@ -335,28 +364,50 @@ enum Place {
 }
 
 impl Desk {
+    /// Returns the senders and receivers of the application messages that can matter for ME3. The sender knows
+    /// of a waiting request, and the receiver may request later.
+    fn messages(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let senders = if self.messages_left > 0 { 0..self.sites.len() } else { 0..0 };
+        let informed = senders.filter(move |from| self.judge.knows_of_waiting(*from, self.at(Place::Asking)));
+        let may_request =
+            move |to: &usize| self.sites[*to].place == Place::Outside && self.sites[*to].left > 0;
+        informed.flat_map(move |from| {
+            let receivers = (0..self.sites.len()).filter(move |to| *to != from).filter(may_request);
+            receivers.map(move |to| (from, to))
+        })
+    }
+
     fn at(&self, place: Place) -> impl Iterator<Item = usize> + '_ {
         self.sites.iter().enumerate().filter(move |(_, site)| site.place == place).map(|(index, _)| index)
     }
 }
 
-impl<P: Mutex> Monitor<P> for Desk {
+impl<P: Mutex> Monitor<Talking<P>> for Desk {
     type Note = judge::Known;
 
     fn has_notes(&self) -> bool {
         self.judge.has_notes()
     }
 
-    fn offers(&self, offer: &mut dyn FnMut(Offer<Command>)) {
+    fn offers(&self, offer: &mut dyn FnMut(Offer<Instruction>)) {
         for (index, site) in self.sites.iter().enumerate() {
             let node = NodeId(index as u32);
             match site.place {
                 Place::Outside if site.left > 0 && self.judge.may_request(node) => {
-                    offer(Offer { node, command: Command::Acquire, required: false });
+                    let command = Instruction::Mutex(Command::Acquire);
+                    offer(Offer { node, command, required: false });
                 }
-                Place::Inside => offer(Offer { node, command: Command::Release, required: true }),
+                Place::Inside => {
+                    let command = Instruction::Mutex(Command::Release);
+                    offer(Offer { node, command, required: true });
+                }
                 _ => {}
             }
+        }
+        for (from, to) in self.messages() {
+            let inform = Inform { application_message_to: NodeId(to as u32) };
+            let node = NodeId(from as u32);
+            offer(Offer { node, command: Instruction::Inform(inform), required: false });
         }
     }
 
@@ -366,15 +417,21 @@ impl<P: Mutex> Monitor<P> for Desk {
 
     fn shows(&self) -> u64 {
         let (asking, inside) = (self.at(Place::Asking).count(), self.at(Place::Inside).count());
-        u64::from(asking > 1) | u64::from(asking > 0 && inside > 0) << 1
+        let caused =
+            self.at(Place::Asking).any(|index| self.judge.knew_of_waiting(index, self.at(Place::Asking)));
+        u64::from(asking > 1) | u64::from(asking > 0 && inside > 0) << 1 | u64::from(caused) << 2
     }
 
-    fn on_command(&mut self, node: NodeId, command: &Command, _: &mut Findings) {
+    fn on_command(&mut self, node: NodeId, command: &Instruction, _: &mut Findings) {
         let site = &mut self.sites[node.index()];
-        if *command == Command::Acquire {
-            site.place = Place::Asking;
-            site.left -= u8::from(site.left < FOREVER);
-            self.judge.requests(node);
+        match command {
+            Instruction::Mutex(Command::Acquire) => {
+                site.place = Place::Asking;
+                site.left -= u8::from(site.left < FOREVER);
+                self.judge.requests(node);
+            }
+            Instruction::Mutex(_) => {}
+            Instruction::Inform(_) => self.messages_left -= 1,
         }
     }
 
@@ -396,7 +453,7 @@ impl<P: Mutex> Monitor<P> for Desk {
         }
     }
 
-    fn on_send(&mut self, from: NodeId, to: NodeId, _: &P::Message) -> judge::Known {
+    fn on_send(&mut self, from: NodeId, to: NodeId, _: &Message<P::Message>) -> judge::Known {
         self.judge.sends(from, to)
     }
 

@@ -25,6 +25,7 @@ use conclave_kernel::{Card, Effect, NodeId, Size, Time, Violation};
 use conclave_sim::{Desk, Director, Recording, World};
 
 pub use report::{Delays, Report};
+pub(crate) use scenario::uses_quorums;
 pub use scenario::{Scenario, Work, Workload};
 
 use crate::added::Algorithm;

@@ -121,7 +121,7 @@ impl Problem for Work {
 }
 
 /// Returns whether an algorithm uses quorums; `false` for an unknown name.
-pub(super) fn uses_quorums(algorithm: &str) -> bool {
+pub(crate) fn uses_quorums(algorithm: &str) -> bool {
     macro_rules! name_if_quorums {
         ($algorithm:ty) => {
             <$algorithm as Mutex>::USES_QUORUMS.then_some(<$algorithm as Mutex>::CARD.name)

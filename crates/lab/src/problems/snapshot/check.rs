@@ -4,6 +4,7 @@
 use conclave_algorithms::mutants::World;
 use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_algorithms::snapshot::bank::{Bank, Transfer};
+use conclave_algorithms::snapshot::mutants::OfSnapshot;
 use conclave_algorithms::snapshot::spec::{COMPLETE, CONSERVED, SAME};
 use conclave_algorithms::snapshot::{self, Application, Command, Event, Snapshot, SnapshotId};
 use conclave_check::{Checker, Findings, Model, Monitor, Offer, Options};
@@ -88,7 +89,7 @@ pub(crate) fn entry(mutant: Option<&str>, algorithm: &str) -> Result<&'static En
 }
 
 fn checker<P: Fallible + Snapshot<Bank>>(case: &Case, options: &Options, _: bool) -> Result<Checker, String> {
-    let model = Transfers::<Flawed<P>> {
+    let model = Transfers::<Flawed<P, OfSnapshot>> {
         nodes: case.world.nodes,
         transfers: case.work.entries,
         about: case::about(case),

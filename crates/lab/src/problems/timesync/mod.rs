@@ -17,6 +17,7 @@ mod scenario;
 
 use std::time::{Duration, Instant};
 
+use conclave_algorithms::mutants::flawed::Fallible;
 use conclave_algorithms::timesync::spec::{Breach, Judge};
 use conclave_algorithms::timesync::{self, Command, Event, Group, TimeSync};
 use conclave_kernel::{Card, NodeId, Time, Violation};
@@ -36,7 +37,7 @@ pub fn is_external(algorithm: &str) -> bool {
 }
 
 /// Returns the entry of an algorithm of another crate, for [`added::add`](crate::added::add).
-pub fn entry<P: TimeSync>() -> Algorithm {
+pub fn entry<P: Fallible + TimeSync>() -> Algorithm {
     Algorithm::new(scenario::entry_of::<P>())
 }
 
@@ -44,6 +45,15 @@ pub fn entry<P: TimeSync>() -> Algorithm {
 /// algorithm, because a mutant is not in the catalogue.
 pub fn run_algorithm<P: TimeSync>(
     scenario: &Scenario,
+    record: bool,
+) -> Result<(Report, Option<Recording>), String> {
+    run_made(scenario, P::new, record)
+}
+
+/// Runs a scenario of one algorithm whose sites `make` creates.
+pub(crate) fn run_made<P: TimeSync>(
+    scenario: &Scenario,
+    make: impl Fn(NodeId, &Group) -> P + 'static,
     record: bool,
 ) -> Result<(Report, Option<Recording>), String> {
     scenario.validate()?;
@@ -54,7 +64,7 @@ pub fn run_algorithm<P: TimeSync>(
     let group = scenario.group(&P::CARD);
     let problem = Problem::new::<P>(scenario, &group);
     let setup = scenario.setup(&P::CARD);
-    let mut world = World::new(setup, problem, move |me| P::new(me, &group));
+    let mut world = World::new(setup, problem, move |me| make(me, &group));
     if record {
         world = world.recording(scenario.header());
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use conclave_algorithms::mutants::flawed::{Fallible, Flawed};
 use conclave_algorithms::timesync::dtp::ticks;
+use conclave_algorithms::timesync::mutants::OfTimeSync;
 use conclave_algorithms::timesync::spec::TRUTH;
 use conclave_algorithms::timesync::{
     self, Averaged, Cristian, Group, Intersected, Minimum, Narrowest, TimeSync, cristian,
@@ -260,14 +262,15 @@ macro_rules! entry {
 }
 
 /// Returns the entry of an algorithm of another crate.
-pub(super) fn entry_of<P: TimeSync>() -> Entry<Work> {
+pub(super) fn entry_of<P: Fallible + TimeSync>() -> Entry<Work> {
     entry!(P)
 }
 
 static ENTRIES: &[Entry<Work>] = &timesync::each!(entry);
 
-fn simulate<P: TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
-    let (report, trace) = run_algorithm::<P>(scenario, recorder.wants_trace())?;
+fn simulate<P: Fallible + TimeSync>(scenario: &Scenario, recorder: &mut Recorder) -> Result<Report, String> {
+    // Samples of flaws use this type too, so each simulation is compiled once.
+    let (report, trace) = run_algorithm::<Flawed<P, OfTimeSync>>(scenario, recorder.wants_trace())?;
     recorder.take(trace.as_ref())?;
     Ok(report)
 }

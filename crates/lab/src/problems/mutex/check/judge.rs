@@ -45,6 +45,31 @@ impl Judge {
         matches!(self, Self::Quiet(_) | Self::Causal(_))
     }
 
+    /// Returns whether the order of requests is judged.
+    pub(super) fn judges_order(&self) -> bool {
+        matches!(self, Self::Causal(causal) if causal.judges_order())
+    }
+
+    /// Returns whether a site knows of one of the requests that wait.
+    pub(super) fn knows_of_waiting(&self, site: usize, mut waiting: impl Iterator<Item = usize>) -> bool {
+        match self {
+            Self::Causal(causal) if causal.judges_order() => {
+                waiting.any(|other| causal.known[site].requests[other] == causal.requests[other])
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether a waiting site knew, at its own request, of another request that still waits.
+    pub(super) fn knew_of_waiting(&self, site: usize, mut waiting: impl Iterator<Item = usize>) -> bool {
+        match self {
+            Self::Causal(causal) if causal.judges_order() => {
+                waiting.any(|other| other != site && causal.knew(site, other))
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether a site that is outside may request now.
     pub(super) fn may_request(&self, site: NodeId) -> bool {
         match self {
@@ -159,6 +184,11 @@ impl Causal {
         !self.requests.is_empty()
     }
 
+    /// Returns whether a site knew, at its request, of the latest request of another site.
+    fn knew(&self, site: usize, other: usize) -> bool {
+        self.at_request[site][other] == self.requests[other]
+    }
+
     fn requests(&mut self, site: NodeId) {
         let row = site.index();
         if self.judges_order() {
@@ -176,8 +206,7 @@ impl Causal {
                 format!("{site} entered, but did not know that entry {} had ended", self.entries),
             );
         }
-        let knew =
-            |other: &&usize| self.judges_order() && self.at_request[row][**other] == self.requests[**other];
+        let knew = |other: &&usize| self.judges_order() && self.knew(row, **other);
         if let Some(older) = waiting.iter().find(knew) {
             findings.breach(
                 &ME3,
