@@ -2,10 +2,11 @@
 //!
 //! Most events are scheduled in order: with a constant delay, a message that is sent later arrives later.
 //! Such events go into a *lane*, a plain ring buffer, at the cost of one push and one pop. An event that
-//! would break the order of its lane goes into a radix heap. The next event is the earliest of all heads. Of two
+//! would break the order of its lane goes into a heap. The next event is the earliest of all heads. Of two
 //! events at the same time, the one that was scheduled first comes first, so a run is a function of its seed.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// The class of an event. Events of one class are nearly always scheduled in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(crate) struct Queue<T> {
     /// The latest key that each lane has held. An event with a smaller key goes into the heap. An empty lane
     /// needs no reset, because no event is scheduled before one that was taken out.
     tails: [Key; LANES],
-    heap: RadixHeap,
+    heap: BinaryHeap<Reverse<(Key, u32)>>,
     slab: Vec<Option<T>>,
     free: Vec<u32>,
     scheduled: u64,
@@ -47,7 +48,7 @@ impl<T> Queue<T> {
             lanes: [Ring::new(), Ring::new(), Ring::new()],
             heads: [EMPTY; LANES + 1],
             tails: [0; LANES],
-            heap: RadixHeap::new(),
+            heap: BinaryHeap::new(),
             slab: Vec::new(),
             free: Vec::new(),
             scheduled: 0,
@@ -96,96 +97,15 @@ impl<T> Queue<T> {
             u32::try_from(self.slab.len() - 1).expect("at most 2^32 items are pending")
         });
         self.slab[slot as usize] = Some(thing);
-        self.heap.push(key, slot);
+        self.heap.push(Reverse((key, slot)));
         self.heads[HEAP] = self.heads[HEAP].min(key);
     }
 
     fn pop_heap(&mut self) -> Option<(u64, T)> {
-        let (key, slot) = self.heap.pop()?;
-        self.heads[HEAP] = self.heap.least();
+        let Reverse((key, slot)) = self.heap.pop()?;
+        self.heads[HEAP] = self.heap.peek().map_or(EMPTY, |Reverse((key, _))| *key);
         self.free.push(slot);
         self.slab[slot as usize].take().map(|thing| (time_of(key), thing))
-    }
-}
-
-/// A radix heap \[AMOT90\]: a heap for keys that are never smaller than the last one that was taken out.
-///
-/// The bucket of an entry is the highest bit in which its time differs from that of the last entry taken out;
-/// equal times have bucket 0. The earliest entry is in the lowest bucket that is not empty. When it is taken out,
-/// the entries of its bucket move to lower buckets, which were empty. So the entries of a bucket stay in the order
-/// in which they were scheduled. An entry moves at most 64 times, and each move is a write at the end of a list.
-/// A binary heap of a million entries waits for memory at most of its levels.
-#[derive(Debug)]
-struct RadixHeap {
-    /// The time of the last entry that was taken out.
-    last: u64,
-    /// The entries of that time.
-    now: VecDeque<(Key, u32)>,
-    /// The other entries, by the highest bit in which their time differs from `last`.
-    later: [Vec<(Key, u32)>; u64::BITS as usize],
-    /// The least key of each of these buckets.
-    least: [Key; u64::BITS as usize],
-    /// The buckets that are not empty, one bit each.
-    occupied: u64,
-    /// An empty list, whose memory the next bucket uses.
-    spare: Vec<(Key, u32)>,
-}
-
-impl RadixHeap {
-    fn new() -> Self {
-        Self {
-            last: 0,
-            now: VecDeque::new(),
-            later: [const { Vec::new() }; u64::BITS as usize],
-            least: [EMPTY; u64::BITS as usize],
-            occupied: 0,
-            spare: Vec::new(),
-        }
-    }
-
-    /// Returns the least key, or [`EMPTY`].
-    fn least(&self) -> Key {
-        match self.now.front() {
-            Some((key, _)) => *key,
-            None => self.least.get(self.occupied.trailing_zeros() as usize).copied().unwrap_or(EMPTY),
-        }
-    }
-
-    /// Adds an entry, which is not earlier than the last one taken out.
-    fn push(&mut self, key: Key, slot: u32) {
-        debug_assert!(time_of(key) >= self.last, "an event before the present one");
-        match (time_of(key) ^ self.last).checked_ilog2() {
-            None => self.now.push_back((key, slot)),
-            Some(bucket) => {
-                let bucket = bucket as usize;
-                self.later[bucket].push((key, slot));
-                self.least[bucket] = self.least[bucket].min(key);
-                self.occupied |= 1 << bucket;
-            }
-        }
-    }
-
-    fn pop(&mut self) -> Option<(Key, u32)> {
-        if let Some(entry) = self.now.pop_front() {
-            return Some(entry);
-        }
-        let bucket = self.occupied.trailing_zeros() as usize;
-        let least = *self.least.get(bucket)?;
-        self.last = time_of(least);
-        self.least[bucket] = EMPTY;
-        self.occupied &= !(1 << bucket);
-        let mut entries = std::mem::take(&mut self.spare);
-        std::mem::swap(&mut entries, &mut self.later[bucket]);
-        if entries.len() == 1 {
-            let entry = entries.pop();
-            self.spare = entries;
-            return entry;
-        }
-        for (key, slot) in entries.drain(..) {
-            self.push(key, slot);
-        }
-        self.spare = entries;
-        self.now.pop_front()
     }
 }
 
@@ -290,38 +210,11 @@ mod tests {
             }
         }
         assert!(pushed - popped > 100, "it never grew");
-        assert_eq!(queue.heap.least(), EMPTY);
+        assert!(queue.heap.is_empty());
         while let Some((at, _)) = queue.pop() {
             assert_eq!(at, popped);
             popped += 1;
         }
         assert_eq!(pushed, popped);
-    }
-
-    /// A test against a sorted map, with times that share many or few of their bits.
-    #[test]
-    fn a_heap_gives_its_entries_in_order_while_others_come() {
-        for seed in 0..100 {
-            let mut dice = Prng::new(seed);
-            let (mut heap, mut twin) = (RadixHeap::new(), std::collections::BTreeMap::new());
-            let widths = [1, 8, 30, 63];
-            let (mut now, mut scheduled) = (0, 0_u32);
-            for _ in 0..500 {
-                if dice.below(2) == 0 {
-                    let width = widths[dice.below(4) as usize];
-                    let at = dice.below(1 << width).saturating_add(now);
-                    let key = Key::from(at) << 64 | Key::from(scheduled);
-                    heap.push(key, scheduled);
-                    twin.insert(key, scheduled);
-                    scheduled += 1;
-                } else {
-                    let popped = heap.pop();
-                    assert_eq!(popped, twin.pop_first(), "seed {seed}");
-                    now = popped.map_or(now, |(key, _)| time_of(key));
-                }
-                let least = twin.first_key_value().map_or(EMPTY, |(key, _)| *key);
-                assert_eq!(heap.least(), least, "seed {seed}");
-            }
-        }
     }
 }

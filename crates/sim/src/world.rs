@@ -62,15 +62,8 @@ pub(crate) struct Site {
 struct Drawer<P: Protocol> {
     dice: Prng,
     timer_dice: Prng,
-    /// The armed timers in order of tags, each with the number of its arming. A detector has one for each peer.
+    /// The armed timers, each with the number of its arming. There are few, so a list is enough.
     timers: Vec<(P::Timer, u64)>,
-}
-
-impl<P: Protocol> Drawer<P> {
-    /// Returns the place of a timer, or the place where it belongs if it is not armed.
-    fn timer(&self, timer: P::Timer) -> Result<usize, usize> {
-        self.timers.binary_search_by_key(&timer, |(armed, _)| *armed)
-    }
 }
 
 enum Pending<P: Protocol, N> {
@@ -257,17 +250,14 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
     }
 
     fn fire(&mut self, node: NodeId, timer: P::Timer, number: u64) {
-        let drawer = &mut self.core.drawers[node.index()];
-        let Ok(armed) = drawer.timer(timer) else { return };
-        if drawer.timers[armed].1 != number {
-            return; // armed again since
-        }
+        let timers = &mut self.core.drawers[node.index()].timers;
+        let Some(armed) = timers.iter().position(|armed| *armed == (timer, number)) else { return };
         match self.core.network.awake(node, self.core.now) {
             Some(awake) if awake > self.core.now => {
                 self.core.queue.push(awake, Lane::Alarm, || Pending::Timer { node, timer, number });
             }
             Some(_) => {
-                drawer.timers.remove(armed);
+                timers.swap_remove(armed);
                 self.core.events += 1;
                 self.step(node, Input::Timer(timer), None);
             }
@@ -399,10 +389,7 @@ impl<P: Protocol, D: Director<P>> World<P, D> {
             }
             Effect::Arm { timer, min, max } => self.core.arm(node, timer, min, max),
             Effect::Disarm { timer } => {
-                let drawer = &mut self.core.drawers[node.index()];
-                if let Ok(armed) = drawer.timer(timer) {
-                    drawer.timers.remove(armed);
-                }
+                self.core.drawers[node.index()].timers.retain(|(armed, _)| *armed != timer);
             }
             Effect::Emit { event } => {
                 self.director.on_event(node, &event, &mut Desk { core: &mut self.core, nodes: &self.nodes });
@@ -513,10 +500,8 @@ impl<P: Protocol, N> Core<P, N> {
         self.timers_armed += 1;
         let number = self.timers_armed;
         let drawer = &mut self.drawers[node.index()];
-        match drawer.timer(timer) {
-            Ok(armed) => drawer.timers[armed].1 = number,
-            Err(place) => drawer.timers.insert(place, (timer, number)),
-        }
+        drawer.timers.retain(|(armed, _)| *armed != timer);
+        drawer.timers.push((timer, number));
         let local = drawer.timer_dice.between(time::nanos(min), time::nanos(max));
         let at = self.now.saturating_add(self.sites[node.index()].clock.world_span(local));
         self.queue.push(at, Lane::Alarm, || Pending::Timer { node, timer, number });
