@@ -374,13 +374,16 @@ fn faulty<W: Explored>(plain: &Experiment<W, Space>, card: &Card) -> Vec<Variant
     all
 }
 
+/// Whether the algorithm excludes the fault, the name of the fault, and the change of the space.
+type Fault = (bool, &'static str, fn(&mut Space));
+
 /// Returns a case with each fault that the algorithm tolerates.
 fn tolerating<W: Explored>(
     plain: &Experiment<W, Space>,
     card: &Card,
 ) -> impl Iterator<Item = Variant> + use<W> {
     let (needs, plain) = (card.needs, plain.clone());
-    let all: [(bool, &str, fn(&mut Space)); 3] = [
+    let all: [Fault; 3] = [
         (needs.no_loss, "a lost message", |space| space.loss = 1),
         (needs.no_duplication, "a duplicated message", |space| space.duplicate = 1),
         (needs.no_crash, "a crash", |space| space.crash = 1),

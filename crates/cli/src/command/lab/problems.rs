@@ -35,7 +35,7 @@ pub struct Exploration {
     /// Adds the flags of the problem's work in the checker.
     pub flags: fn(Command) -> Command,
     /// Returns the case that the flags describe.
-    pub case: fn(&check::Args, &Card) -> Result<Box<dyn Case>, Failure>,
+    pub case: fn(&check::Args, &Card) -> FoundCase,
 }
 
 /// The problems, in the order of the catalogue.
@@ -63,7 +63,10 @@ const fn explored<W: Explored>() -> Exploration {
     Exploration { flags: flags::added::<W>, case: case::<W> }
 }
 
-fn case<W: Explored>(args: &check::Args, card: &Card) -> Result<Box<dyn Case>, Failure> {
+/// A case that flags describe.
+type FoundCase = Result<Box<dyn Case>, Failure>;
+
+fn case<W: Explored>(args: &check::Args, card: &Card) -> FoundCase {
     let mut work = W::default();
     args.work.update(&mut work)?;
     let (algorithm, flaw, world) = (card.name.to_owned(), args.mutant.clone(), args.space.clone());
