@@ -106,15 +106,28 @@ fn a_counterexample_shows_the_states_of_its_sites() {
 
 #[test]
 fn a_mutant_is_checked_by_its_name() {
-    let found = json("check mutex/maekawa --mutant maekawa-basic --json", 1);
+    let found = json("check mutex/maekawa --entries 1 --mutant maekawa-basic --json", 1);
     assert_eq!((&found["verdict"], &found["property"]), (&Value::from("stuck"), &Value::from("ME2")));
     let output = line("check mutex/maekawa --mutant sk-lifo");
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
+fn a_check_without_a_size_explores_growing_sizes() {
+    let central = json("check mutex/central --nodes 2 --json", 0);
+    assert_eq!((&central["verdict"], &central["properties"]["ME3"]), (&"holds".into(), &"violated".into()));
+    assert_eq!(central["finished"]["ME1"], serde_json::json!({ "nodes": 2, "entries": 2 }));
+    let found = json("check mutex/maekawa --mutant maekawa-basic --json", 1);
+    assert_eq!((&found["nodes"], &found["property"]), (&2.into(), &"ME2".into()));
+    let text = prints("check mutex/central --mutant never-sends:RELEASE", 1);
+    assert!(text.starts_with("never-sends:RELEASE  N = 2, 1 entry a site: violated"), "{text}");
+    let cut = json("check mutex/lamport --most-states 100 --json", 3);
+    assert_eq!((&cut["verdict"], &cut["nodes"]), (&"bounded".into(), &Value::Null));
+}
+
+#[test]
 fn me3_is_judged_on_request() {
-    assert_eq!(json("check mutex/suzuki-kasami --json", 0)["verdict"], "holds");
+    assert_eq!(json("check mutex/suzuki-kasami --entries 1 --json", 0)["verdict"], "holds");
     assert_eq!(json("check mutex/suzuki-kasami --causal --json", 1)["property"], "ME3");
 }
 
@@ -133,7 +146,7 @@ fn me3_breaks_where_requests_are_served_in_another_order_and_holds_where_it_is_p
         text.contains("  fences                not judged: `check --causal` does not judge it"),
         "{text}"
     );
-    let plain = json("check mutex/central --json", 0);
+    let plain = json("check mutex/central --entries 1 --json", 0);
     assert_eq!(plain["not_judged"]["ME3"], "only `check --causal` judges it");
 }
 
@@ -153,9 +166,9 @@ fn an_exploration_that_puts_no_promise_to_the_test_ends_with_3() {
         (&judged["properties"]["accuracy"], &judged["properties"]["completeness"]),
         (&"holds".into(), &"not_judged".into())
     );
-    let bounded = json("check mutex/lamport --most-states 100 --json", 3);
+    let bounded = json("check mutex/lamport --entries 1 --most-states 100 --json", 3);
     assert_eq!(bounded["properties"]["ME1"], "bounded");
-    let snapshot = json("check snapshot/lai-yang --nodes 2 --json", 0);
+    let snapshot = json("check snapshot/lai-yang --nodes 2 --entries 1 --json", 0);
     assert_eq!(snapshot["not_judged"]["stable"], "the checker does not judge it; see `sim`");
 }
 
@@ -166,16 +179,16 @@ fn the_text_says_whether_and_why_cycles_were_not_judged() {
         let line = text.lines().find_map(|line| line.strip_prefix("  cycles                "));
         line.unwrap_or_else(|| panic!("{text}")).to_owned()
     };
-    assert_eq!(cycles("check mutex/central", 0), "judged");
+    assert_eq!(cycles("check mutex/central --entries 1", 0), "judged");
     assert_eq!(
         cycles("check mutex/lamport --order any", 1),
         "not judged: the search found another violation first"
     );
     assert_eq!(
-        cycles("check mutex/lamport --most-states 100", 3),
+        cycles("check mutex/lamport --entries 1 --most-states 100", 3),
         "not judged: the exploration is incomplete"
     );
-    let report = json("check mutex/lamport --most-states 100 --json", 3);
+    let report = json("check mutex/lamport --entries 1 --most-states 100 --json", 3);
     assert_eq!(
         (&report["cycles"], &report["cycles_why"]),
         (&"not_judged".into(), &"the exploration is incomplete".into())

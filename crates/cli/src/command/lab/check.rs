@@ -94,7 +94,7 @@ Examples:
   conclave check election/bully --crash 1 --sync 1
   conclave check detector/heartbeat --nodes 2 --crash 1 --sync 1 --period 2ms --margin 1ms
   conclave check snapshot/chandy-lamport --order any
-  conclave check deadlock/edge-chasing --entries 2 --resolves
+  conclave check deadlock/edge-chasing --nodes 2 --entries 2 --resolves
 
 Without --entries, another flag of the problem, or a flag of links and sites, the sizes grow, from two sites with one entry to three sites with three. Each size is also explored with every fault that the algorithm tolerates. The search ends at the first violation, or after --within, and each property names the largest size that was finished. With --nodes alone, only the entries grow.
 
