@@ -3,7 +3,7 @@
 //! A wrong algorithm may pass at one size and fail at the next: a deadlock may need two entries a site, or a
 //! third site. [`deepen`] explores the sizes of [`SIZES`] in order. At each size it explores the algorithm over
 //! the links that it needs, and once more for each property that needs a larger state and for each fault that
-//! the algorithm tolerates ([`variants`]).
+//! the algorithm tolerates (`variants`).
 //!
 //! **Rules.**
 //! 1. The first round explores [`FIRST_STATES`] states of every variant of every size, on one thread. So the

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The values of a figure: mean, spread, percentiles, and the run with the largest value.
 ///
-/// It is exact while there are at most [`MOST_VALUES`] different values. Then it rounds values down, so that
+/// It is exact while there are at most `MOST_VALUES` different values. Then it rounds values down, so that
 /// neighbours are counted together, and its size stays bounded. Mean, spread and the largest value are always
 /// exact.
 #[derive(Clone, Debug, Default)]
