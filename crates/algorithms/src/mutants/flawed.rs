@@ -30,7 +30,7 @@ pub struct Memory {
 
 /// The view of a problem on its protocols, which the generic flaws need.
 pub trait View<P: Protocol>: Clone + Debug + Eq + Hash + Send + 'static {
-    /// The rules of [`generic::Rule`] that make sense for the problem.
+    /// The rules of [`super::generic::Rule`] that make sense for the problem.
     const RULES: &'static [Rule];
 
     /// Returns the kind of a message as the paper spells it.
