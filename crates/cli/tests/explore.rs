@@ -68,7 +68,7 @@ fn a_counterexample_is_verified_step_by_step() {
         ("election/bully --entries 1", "E1 breaks at step"),
         ("election/bully --sync 1 --crash 1 --recovery stable --order any", "E1 breaks at step"),
         ("election/chang-roberts --order any", "still waiting at its end"),
-        ("detector/heartbeat --nodes 2", "accuracy breaks at step"),
+        ("detector/heartbeat --nodes 2 --order fifo", "accuracy breaks at step"),
         ("snapshot/chandy-lamport --nodes 2 --order any", "conserved breaks at step"),
     ] {
         prints(&format!("check {case} --trace {}", trace.display()), 1);
