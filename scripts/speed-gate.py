@@ -37,7 +37,7 @@ LAB_CELLS = {
     # name: (arguments, the field of the JSON with the amount of work)
     "sim-ring": (["sim", "mutex/token-ring", "--nodes", "1000", "--entries", "4000000", "--load", "high"], "events"),
     "sim-ra": (["sim", "mutex/ricart-agrawala", "--nodes", "100", "--entries", "60000", "--load", "high"], "events"),
-    "check": (["check", "mutex/ricart-agrawala", "--nodes", "4", "--json"], "states"),
+    "check": (["check", "mutex/ricart-agrawala", "--nodes", "4", "--entries", "1", "--json"], "states"),
 }
 FIRST_PORT = 17400
 
