@@ -1,4 +1,4 @@
-//! How many states a second, and how many bytes a state: `cargo bench -p conclave-lab --bench states`.
+//! The states explored each second, and the bytes of each state: `cargo bench -p conclave-lab --bench states`.
 //!
 //! Arguments choose rows by a part of their name; `threads=1` and `depth` change how they are explored.
 

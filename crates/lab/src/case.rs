@@ -154,8 +154,8 @@ pub fn without(
     if (card.problem, card.name, assumption) == ("election", "hirschberg-sinclair", Assumption::Fifo)
         && nodes < 4
     {
-        // Among three, one of the two neighbours of whoever begins anew behind ELECTED has decided already,
-        // and begins as well. Among four both may be lower, and one of them swallows.
+        // A site that begins a new election after ELECTED has two neighbours. With three sites, one of them has
+        // decided already and begins as well. With four sites, both may be lower, and one swallows its message.
         let mut case = election::Case::of(card, 4, entries).with(|work| work.caller = vec![1, 3]);
         case.world.order = Order::Any;
         return Ok((4, Box::new(case)));

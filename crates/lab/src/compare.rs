@@ -76,7 +76,7 @@ pub struct Comparison {
     pub verdicts: Vec<Verdict>,
 }
 
-/// What is compared.
+/// The experiments of a comparison.
 pub struct Request<'a, W: Problem> {
     /// The experiment that all runs vary.
     pub base: Run<W>,

@@ -167,11 +167,11 @@ pub fn rows(problem: Option<&str>) -> impl Iterator<Item = &'static Card> {
     cards.filter(move |card| problem.is_none_or(|problem| card.problem == problem))
 }
 
-/// Explores a row. `nodes` sites do `entries` times each what the problem is about; `begins` is told what is
-/// taken away next.
+/// Explores a row of `nodes` sites. Each site does `entries` units of work: entries, elections or snapshots.
+/// `begins` is called with each assumption before the exploration without it.
 ///
-/// Where an assumption was not given in the first place (no order to links that need none, no bound on
-/// delays, no detector), taking it away changes nothing: such cells show one and the same exploration.
+/// Some algorithms do not need an assumption, such as FIFO links. Without it, their exploration is the same,
+/// so these cells show one result.
 pub fn row(
     card: &'static Card,
     nodes: u32,
